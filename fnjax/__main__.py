@@ -6,17 +6,19 @@ Its exit status is 0 for success, 1 for a failure, 2 for a usage error.
 from __future__ import annotations
 
 import argparse
+import difflib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any
 
 import fnjax
-from fnjax._cli import explain, graph
+from fnjax._cli import explain, graph, lint
 from fnjax._cli.call import UsageError
 from fnjax.port import check_command
 from fnjax.port import command as port
 from fnjax.port import compare_command as compare
+from fnjax.port import load_command as load
 
 
 class _Version(argparse.Action):
@@ -46,10 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         graph,
         port,
         compare,
+        lint,
+        load,
         explain,
     ):  # each imports what it needs when it runs: help waits for nothing
         subcommand.add(commands)
-    options, unknown = parser.parse_known_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    if given and not given[0].startswith("-") and given[0] not in commands.choices:
+        similar = difflib.get_close_matches(given[0], commands.choices, 1)
+        hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(commands.choices)}"
+        parser.error(f"there is no command {given[0]!r}: {hint}")
+    options, unknown = parser.parse_known_args(given)
     if unknown:
         commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
     try:

@@ -188,6 +188,7 @@ def test_the_porter_shares_the_table_and_loads():
     assert importers.pop("port.compare.in_fnjax_torch") == {
         *("torch", "torch.functions.creation.uninitialised", "torch.loading.load.list_files"),
     }
+    assert {full.rpartition(".")[0] for full in importers.pop("port.load_command")} == {"torch.loading.report"}
     assert set().union(*importers.values()) == {"torch"}, importers
 
 

@@ -244,12 +244,63 @@ def test_help(capsys):
     assert caught.value.code == 2
 
 
-@pytest.mark.parametrize("command", [[], ["check"], ["graph"], ["port"], ["compare"]], ids=" ".join)
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [("prot", "did you mean 'port'?"), ("frobnicate", "there are check, graph, port, compare, lint, load, explain")],
+)
+def test_unknown_command(command, hint, capsys):
+    """A misspelt command is answered with the nearest one, another with all."""
+    with pytest.raises(SystemExit) as caught:
+        main([command, "file.py"])
+    assert caught.value.code == 2
+    assert f"there is no command {command!r}: {hint}" in capsys.readouterr().err
+
+
+LOADED = """
+import torch
+from torch.utils.data import DataLoader
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x if x.sum() > 0 else x
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.fft.nothing(x)
+
+def helper(x):
+    return torch.nn.functional.relu(x)
+
+BAD = torch.svd_lowrank(torch.ones(3, 3))
+"""
+
+
+def test_load_reports_what_is_there(tmp_path, capsys):
+    """`fnjax load` lists what is defined, what branches on traced values, and the lines of names that are absent."""
+    path = tmp_path / "layers_torch.py"
+    path.write_text(LOADED)
+    assert main(["load", str(path)]) == 1
+    head, absent = capsys.readouterr().out.split(f"\n{path}", 1)
+    assert head.splitlines() == [
+        *("Functions: Twice", "modules: Net", "functions: helper"),
+        "branches and loops on traced values in: Twice.forward",
+    ]
+    assert [re.match(r":(\d+): ([\w.]+)", line).groups() for line in absent.split(f"\n{path}")] == [
+        *(("3", "torch.utils.data.DataLoader"), ("12", "torch.fft.nothing"), ("17", "torch.svd_lowrank")),
+    ]
+    assert "iterate over NumPy arrays" in absent
+    path.write_text("import torch\ndef f(x): return torch.exp(x)")
+    assert main(["load", str(path.rename(tmp_path / "right.py"))]) == 0
+    assert main(["load", str(tmp_path / "absent.py")]) == 2
+
+
+@pytest.mark.parametrize("command", ["", "check", "graph", "port", "compare", "lint", "load"])
 def test_help_waits_for_nothing(command):
     """Help is shown without loading JAX, NumPy, libcst or PyTorch."""
     heavy = ("jax", "numpy", "libcst", "torch")
     code = (
-        f"import sys\nfrom fnjax.__main__ import main\ntry: main({[*command, '--help']})\nfinally:\n"
+        f"import sys\nfrom fnjax.__main__ import main\ntry: main({[*command.split(), '--help']})\nfinally:\n"
         f"    print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -352,7 +403,8 @@ def test_check_takes_all_functions_of_a_file(tmp_path, capsys):
     assert main(["check", f"{path}:Right", "--args", "randn(2)", "--tests", "gradcheck", "--json"]) == 0
     assert json.loads(capsys.readouterr().out) == {f"{path}:Right": {"test_gradcheck": "SUCCESS"}}
     assert main(["check", str(path), "--args", "", "--tests", "gradcheck"]) == 2
-    assert "no Function of" in capsys.readouterr().err
+    assert "no Function of" in (err := capsys.readouterr().err)
+    assert "--args 'randn(3, 8), 2'" in err
     assert main(["check", f"{path}:Right", "--skip", "nothing"]) == 2
     assert "there is no test 'test_nothing'" in capsys.readouterr().err
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import fnjax
+from fnjax._cli import lint
 from fnjax._cli.call import UsageError, add_call, arguments, read_argnums
 from fnjax._cli.target import find_target, is_pytorch_file, load_target
 from fnjax.errors import ArgumentError, FnjaxError
@@ -56,6 +57,7 @@ def run_check(options: argparse.Namespace) -> int:
     if options.against_forward and (options.tests or options.skip or options.json):
         raise UsageError("--against-forward is a test of its own: leave --tests, --skip and --json out")
     tests = _choose_tests(options)
+    lint.report(options.target.partition(":")[0])
     import jax
 
     before = jax.config.values["jax_disable_most_optimizations"]
@@ -105,7 +107,8 @@ def _check_file(options: argparse.Namespace, tests: list[str] | None) -> dict[st
                 print(found[name])
     if all(isinstance(r, str) for r in found.values()):
         raise UsageError(
-            f"no Function of {options.target} takes --args {options.args!r}: check one by {options.target}:Name"
+            f"no Function of {options.target} takes --args {options.args!r}: give others, "
+            f"such as --args 'randn(3, 8), 2', or check one by {options.target}:Name"
         )
     return found
 

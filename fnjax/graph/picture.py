@@ -64,7 +64,7 @@ class Picture:
             import graphviz
         except ImportError as e:
             raise ImportError(
-                "pictures are drawn with the package graphviz: pip install 'fnjax[graph]' (a path that ends in .dot "
+                "pictures are drawn with the package graphviz: pip install graphviz (a path that ends in .dot "
                 "needs no graphviz)"
             ) from e
         if kind not in graphviz.FORMATS:

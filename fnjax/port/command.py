@@ -100,7 +100,7 @@ def _run_port(options: argparse.Namespace) -> int:
     try:
         from fnjax.port.engine.folder import port_files
     except ImportError as e:
-        raise UsageError(f"fnjax port needs libcst: pip install 'fnjax[port]' ({e})") from e
+        raise UsageError(f"fnjax port needs libcst: pip install libcst ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
     if options.check and (options.output is None or options.diff or options.verify or options.report):
@@ -114,6 +114,8 @@ def _run_port(options: argparse.Namespace) -> int:
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
     results: list[tuple[Text, Ported]] = []
+    if (alone := sources[0]) and len(sources) == 1 and alone.explicit and _is_ported(alone.text):
+        raise UsageError(f"{alone.name} is JAX source with fnjax already: there is nothing to port")
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
@@ -167,6 +169,12 @@ def _run_port(options: argparse.Namespace) -> int:
         return DIFFERENT
     whole = all(not p.as_is and all(c.status == "ported" for c in p.classes) for _, p in results)
     return int(bool(unusable) or not whole)
+
+
+def _is_ported(text: str) -> bool:
+    """Return whether a text imports fnjax and not PyTorch."""
+    imported = set(re.findall(r"^ *(?:import|from) +(\w+)", text, re.MULTILINE))
+    return "fnjax" in imported and "torch" not in imported
 
 
 def _say_summary(name: str, ported: Ported) -> None:

@@ -16,7 +16,7 @@ from fnjax.triton.eager import translated
 from fnjax.triton.platform_switch import run_platform_switch
 from fnjax.triton.values.exceptions import KernelError
 
-INSTALL = "pip install 'fnjax[triton]', on a machine where JAX sees a GPU"
+INSTALL = "pip install '.[triton]' in a checkout of fnjax, on a machine where JAX sees a GPU"
 DESCRIBED = "jax-triton takes no descriptors that are made outside of the kernel"
 DEMANDED = "fnjax.triton.backend('triton')"
 
@@ -24,7 +24,7 @@ DEMANDED = "fnjax.triton.backend('triton')"
 class backend:
     """Backend of Triton launches, chosen globally or for a `with` statement; without argument, the present choice.
 
-    - `"auto"`, the default: on a GPU the original kernel, if jax-triton is installed (`pip install 'fnjax[triton]'`);
+    - `"auto"`, the default: on a GPU the original kernel, if jax-triton is installed (`pip install '.[triton]'`);
       its translation on other platforms, and where a launch is differentiated by JAX.
     - `"jax"`: the translation, on every platform.
     - `"triton"`: the original kernel; where it cannot run, that is an error.

@@ -44,7 +44,7 @@ def why_not() -> Any:
     except ImportError as error:
         return f"jax-triton cannot be imported ({type(error).__name__}: {error})"
     if found != VERSION:  # 0.4 passes outputs differently
-        return f"jax-triton {found} is installed, but fnjax calls {VERSION}: pip install 'fnjax[triton]'"
+        return f"jax-triton {found} is installed, but fnjax calls {VERSION}: pip install '.[triton]'"
     return None
 
 

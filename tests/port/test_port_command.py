@@ -74,6 +74,16 @@ def test_unusable_input(text, word, tmp_path, capsys):
     assert err.count("\n") == 1
 
 
+def test_a_port_is_not_ported(tmp_path, capsys):
+    """A file of fnjax has nothing to port."""
+    path = tmp_path / "layers.py"
+    path.write_text(
+        "import fnjax\n\n\nclass A(fnjax.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
+    )
+    assert main(["port", str(path)]) == 2
+    assert "is JAX source with fnjax already: there is nothing to port" in capsys.readouterr().err
+
+
 def test_never_over_an_input(whole, capsys):
     """The output cannot be the source itself."""
     assert main(["port", str(whole), "-o", str(whole)]) == 2

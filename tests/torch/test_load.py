@@ -98,13 +98,19 @@ def test_imports_that_are_tried_fail_as_in_python(tmp_path):
 
 @pytest.mark.parametrize(
     ("path", "error", "text"),
-    [("nothing.py", FileNotFoundError, "there is no file"), ("broken.py", SyntaxError, "invalid syntax|expected")],
+    [
+        ("nothing.py", FileNotFoundError, "there is no file 'nothing.py'$"),
+        ("broken.py", SyntaxError, "invalid syntax|expected"),
+        (".", FileNotFoundError, "it is a folder: load one of its files, such as broken.py"),
+        ("os.path", FileNotFoundError, r"import_module\('os.path'\) loads a module"),
+        ("torch.utils.data", FileNotFoundError, "files that are loaded import it themselves"),
+    ],
 )
-def test_what_cannot_be_loaded(tmp_path, path, error, text):
-    """A file that is not there, and one that is no Python, are errors at once."""
-    write(tmp_path, {"broken.py": "def f(:\n"})
+def test_what_cannot_be_loaded(tmp_path, monkeypatch, path, error, text):
+    """A file that is not there, and one that is no Python, are errors at once, which say what to load instead."""
+    monkeypatch.chdir(write(tmp_path, {"broken.py": "def f(:\n"}))
     with pytest.raises(error, match=text):
-        torch.load(tmp_path / path)
+        torch.load(path)
 
 
 def test_roots(tmp_path):

@@ -258,6 +258,11 @@ add_absent_modules(
     "works on sparse or ragged tensors",
     "use jax.experimental.sparse, or a dense array",
 )
+add_absent(
+    "torch.utils.data",
+    "supplies data, which is the host's work",
+    "iterate over NumPy arrays outside the file, or over PyTorch's own loader with batch.numpy()",
+)
 add_absent_modules("torch.random", "is a global random state", "pass a jax.random key")
 add_absent_modules(
     "torch.jit torch.compiler torch._dynamo torch.fx torch.onnx torch.export torch.amp torch.utils torch.profiler torch.hub "

@@ -67,9 +67,7 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
         )
     file = Path(path).resolve()
     if not file.is_file():
-        raise FileNotFoundError(
-            f"fnjax.torch.load: there is no file {str(path)!r}; fnjax.torch.import_module loads a package by its name"
-        )
+        raise FileNotFoundError(f"fnjax.torch.load: there is no file {str(path)!r}{_suggest(file, str(path))}")
     folder = file.parent if root is None else Path(root).resolve()
     while root is None and (folder / "__init__.py").is_file():
         folder = folder.parent
@@ -81,6 +79,18 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
     if file.suffix == ".py" and all(p.isidentifier() for p in parts):
         return own.load(".".join(parts))
     return _load_alone(own, file, re.sub(r"\W", "_", "_".join(parts)))
+
+
+def _suggest(file: Path, name: str) -> str:
+    """Return what to load in the place of something that is not a file."""
+    if file.is_dir():
+        names = sorted(p.name for p in file.glob("*.py"))
+        return f", it is a folder: load one of its files{f', such as {names[0]}' if names else ''}"
+    if not all(part.isidentifier() for part in name.split(".")) or file.suffix == ".py":
+        return ""
+    if name.partition(".")[0] == "torch":
+        return "; files that are loaded import it themselves, and get fnjax.torch"
+    return f"; fnjax.torch.import_module({name!r}) loads a module of an installed package"
 
 
 def _load_alone(root: Root, file: Path, name: str) -> types.ModuleType:

@@ -30,7 +30,7 @@ class Draw:
     row.
 
     `kernel.draw("picture.png")[grid](...)` also writes the figure to a file; `kernel.draw(program=(1, 0))[grid](...)`
-    shows one program only. It needs matplotlib: `pip install 'fnjax[draw]'`.
+    shows one program only. It needs matplotlib: `pip install matplotlib`.
 
     Examples:
         >>> import jax, jax.numpy as jnp, fnjax.triton as triton, fnjax.triton.language as tl
@@ -62,7 +62,7 @@ class Draw:
         try:
             import matplotlib.figure  # noqa: F401 - an extra
         except ImportError as error:
-            raise ImportError("kernel.draw needs matplotlib: pip install 'fnjax[draw]'") from error
+            raise ImportError("kernel.draw needs matplotlib: pip install matplotlib") from error
         args, named = with_empty_buffers(args, named)
         kept = []
 

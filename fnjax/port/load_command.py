@@ -1,0 +1,54 @@
+"""`fnjax load`: a report of what fnjax.torch loads of a file, and of what it cannot do."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import types
+from pathlib import Path
+from typing import Any
+
+import fnjax
+from fnjax._cli.call import UsageError
+
+
+def add(commands: Any) -> None:
+    """Add the subcommand."""
+    parser = commands.add_parser(
+        "load",
+        help="load a PyTorch file and say what of it fnjax.torch has, and what not",
+        description="Load a file of PyTorch source by fnjax.torch.load, call nothing of it, and print the Functions, "
+        "modules and functions that it defines, the functions whose branches and loops may depend on traced values, "
+        "and each line that names something which fnjax.torch does not have. What is wrong only when it is called is "
+        "not found; fnjax check calls. Exit status: 0 if all names are there, 1 if not, 2 if it cannot be loaded.",
+        epilog="example: fnjax load layers_torch.py",
+    )
+    parser.add_argument("file", metavar="FILE", help="a PyTorch file")
+    parser.set_defaults(run=_run_load)
+
+
+def _run_load(options: argparse.Namespace) -> int:
+    from fnjax.torch.loading.report import list_absent, list_lowered
+
+    try:
+        module = fnjax.torch.load(options.file)
+        tree = ast.parse(Path(options.file).read_bytes())
+    except Exception as e:
+        raise UsageError(f"cannot load {options.file!r}: {type(e).__name__}: {e}") from e
+    torch: Any = fnjax.torch
+    own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
+    classes = {n: v for n, v in own.items() if isinstance(v, type)}
+    functions = [n for n, v in own.items() if isinstance(v, types.FunctionType)]
+    kinds = {
+        "Functions": [n for n, c in classes.items() if issubclass(c, torch.autograd.Function)],
+        "modules": [n for n, c in classes.items() if issubclass(c, torch.nn.Module)],
+        "functions": functions,
+        "branches and loops on traced values in": list_lowered(own),
+    }
+    for kind, names in kinds.items():
+        if names:
+            print(f"{kind}: {', '.join(names)}")
+    found = list_absent(tree, vars(module))
+    for line, text in found:
+        print(f"{options.file}:{line}: {text}")
+    return int(bool(found))

@@ -1,0 +1,58 @@
+"""`fnjax lint` finds PyTorch's names that mean something else for JAX arrays, by line, and nothing else."""
+
+import pytest
+
+from fnjax.__main__ import main
+
+SOURCE = """
+import fnjax, jax, jax.numpy as jnp
+
+def helper(x):
+    return x.transpose(0, 1) + x.repeat(2, 1)  # x.swapaxes(0, 1) | jnp.tile
+
+def unused(x):
+    return x.std(0)
+
+class First(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        values, indices = x.max(1)  # x.max(0), x.argmax(0)
+        return helper(x) + x.sort()[0] + jnp.tile(x, 2).std(0)  # jnp.argsort | ddof=1
+
+class Second(First):
+    @staticmethod
+    def backward(ctx, g):
+        return jax.nn.gelu(g)  # approximate=False
+
+class Right(fnjax.Function):
+    @staticmethod
+    def forward(ctx, x):
+        first, second = x.swapaxes(0, 1).max(axis=1)
+        return x.transpose(1, 0) + x.transpose(0, 2, 1) + jnp.repeat(x, 2) + x.repeat(2, axis=0) + x.var(0, ddof=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        return jax.nn.gelu(g, approximate=True) + g.max(axis=1)[0] + jnp.std(g) + g.argsort()[0] + g.max()
+"""
+
+
+def test_lines_with_another_meaning(tmp_path, capsys):
+    """Each line is named with what to write; those of functions that no Function uses, or that say it, are not."""
+    path = tmp_path / "layers.py"
+    path.write_text(SOURCE)
+    assert main(["lint", str(path)]) == 1
+    found = capsys.readouterr().out.splitlines()
+    lines = enumerate(SOURCE.splitlines(), 1)
+    due = [(number, write) for number, line in lines if "  # " in line for write in line.split("  # ")[1].split(" | ")]
+    for text, (number, write) in zip(found, due, strict=True):
+        assert text.startswith(f"{path}:{number}:")
+        assert write in text
+
+
+@pytest.mark.parametrize("text", ["import torch\nfrom torch.autograd import Function\n", "import jax\n"])
+def test_other_files_are_not_read(text, tmp_path, capsys):
+    """PyTorch source means what PyTorch means, and a file without fnjax has no Functions."""
+    path = tmp_path / "layers.py"
+    path.write_text(text + "class A(Function):\n    def forward(ctx, x):\n        return x.std()\n")
+    assert main(["lint", str(path)]) == 0
+    assert not capsys.readouterr().out
