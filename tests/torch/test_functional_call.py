@@ -760,3 +760,21 @@ def test_a_buffer_with_a_history_is_given_as_any_other():
     assert block.mean.requires_grad
     for y in found[1:]:
         np.testing.assert_array_equal(y.detach(), found[0].detach())
+
+
+def test_a_module_that_is_called_in_the_place_of_its_parameters():
+    """`model(x)` in a loss of `dict(model.named_parameters())` warns, also in a step under jit; nothing else does."""
+    with torch.seed(0):
+        model, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
+    params, x = dict(model.named_parameters()), jnp.ones(3)
+    wrong = jax.grad(lambda p: model(x).sum())
+    for call in (wrong, jax.jit(wrong)):
+        with pytest.warns(
+            UserWarning, match=r"Linear is called with its own parameters.*\('weight', 'bias'\).*zero here"
+        ):
+            assert not np.any(torch.jax_view(call(params))["weight"])
+    right = jax.grad(lambda p: (torch.func.functional_call(model, p, (x,)) * teacher(x)).sum())
+    for call in (right, jax.jit(right)):
+        assert np.any(torch.jax_view(call(params))["weight"])
+    assert jax.jit(model)(x).shape == (2,)
+    assert jax.tree.structure(params) == jax.tree.structure(dict(teacher.named_parameters()))

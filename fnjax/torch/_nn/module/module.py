@@ -15,12 +15,13 @@ import numpy as np
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._torch_ops.registry import known
+from fnjax.errors import warn
 from fnjax.torch._autograd.function.captured import Stateful, is_node
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch._nn.module.backward_hooks import HookedCall
 from fnjax.torch._nn.module.copies import call_copy
 from fnjax.torch._nn.module.members import Members
-from fnjax.torch._nn.module.parameter import Buffer, Parameter, name_type
+from fnjax.torch._nn.module.parameter import Buffer, Parameter, has_traced_copy, name_type
 from fnjax.torch._nn.module.pytree import register
 from fnjax.torch._nn.module.state_dict import StateDict, without_recording
 from fnjax.torch.errors import NotSupported
@@ -330,6 +331,12 @@ class Module(Members, StateDict, Stateful):
             return {n: (t, t.memory, t.memory.value) for n, t in [*self.named_parameters(), *self.named_buffers()]}
 
         before = read()
+        if unused := [n for n, (t, *_) in before.items() if has_traced_copy(t)]:
+            warn(
+                f"{type(self).__name__} is called with its own parameters, while JAX traces a function of others "
+                f"({', '.join(map(repr, unused[:3]))}{', ...' * (len(unused) > 3)}), whose gradients are zero here: "
+                "write fnjax.torch.func.functional_call(model, parameters, args)"
+            )
         with functional():
             result = self._call(*args, **kwargs)
         after = read()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any, Self
 
 import jax
 
+from fnjax._primitives.jax_internals import is_in_scope
 from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch.errors import NotSupported
@@ -86,14 +88,45 @@ class Buffer(Tensor):
         pass
 
 
+class _Source(int):
+    """The id of a parameter in the structure of a pytree, of which it is no part: all are equal."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Source)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return "its source"
+
+
+_TRACED: weakref.WeakValueDictionary[int, Parameter] = weakref.WeakValueDictionary()  # by the ids of their sources
+
+
+def has_traced_copy(parameter: Tensor) -> bool:
+    """Return whether JAX has been given the parameter as an argument, and traces a copy of it."""
+    copy = _TRACED.get(id(parameter))
+    return copy is not None and is_in_scope(copy.array)
+
+
+def _flatten_parameter(parameter: Parameter) -> tuple[tuple[Any, ...], Any]:
+    arrays, data = _flatten(parameter)
+    return arrays, (*data, _Source(id(parameter)))
+
+
 def _unflatten_parameter(data: Any, children: Any) -> Any:
-    tensor = _unflatten((data[0], False), children)
+    own, requires_grad, source = data
+    tensor = _unflatten((own, False), children)
     if tensor.layout is None:
         return tensor
-    return Parameter(tensor, requires_grad=data[1])
+    made = Parameter(tensor, requires_grad=requires_grad)
+    if isinstance(children[0], jax.core.Tracer):
+        _TRACED[int(source)] = made
+    return made
 
 
-jax.tree_util.register_pytree_node(Parameter, _flatten, _unflatten_parameter)
+jax.tree_util.register_pytree_node(Parameter, _flatten_parameter, _unflatten_parameter)
 jax.tree_util.register_pytree_node(Buffer, _flatten, _unflatten)
 
 
