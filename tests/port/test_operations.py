@@ -116,6 +116,7 @@ def difference(want, got):
     return None
 
 
+@pytest.mark.slow
 def test_every_name_has_a_case():
     """Each operation of the table, under each of its names, is rendered in some case."""
     used = {name for text in CASES for e in (text, *respelled(text)) for name in Translated(e, named(e)).used}

@@ -101,9 +101,9 @@ def sides(tmp_path):
     return write
 
 
-def verify(sides, name, **options):
+def verify(sides, name, seconds=60, **options):
     """Return the verdict on a class, found in this process."""
-    job = Job(sides[0], Path(sides[0]).read_text(), name, sides[1], seconds=60, against="fnjax.torch", **options)
+    job = Job(sides[0], Path(sides[0]).read_text(), name, sides[1], seconds=seconds, against="fnjax.torch", **options)
     return verify_class(job, lambda *_, **__: None)
 
 
@@ -184,7 +184,7 @@ def test_right_ports_are_verified(sides, name, text, call):
 @pytest.mark.usefixtures("hidden")
 def test_what_is_not_determined(sides):
     """Memory that nobody sets holds another number in each of two runs, which is told."""
-    verdict = verify(sides(UNSET), "Unset", cases=["randn(3)"])
+    verdict = verify(sides(UNSET), "Unset", cases=["randn(3)"], seconds=3)
     assert (verdict.status, verdict.reason[-30:]) == ("not tried", "its results are not determined")
 
 
