@@ -131,6 +131,70 @@ def test_seeds_begin_the_stream_anew():
         torch.manual_seed(0)
 
 
+LOOP = """
+import torch
+
+def loop(x):
+    g, i = torch.Generator(), 0
+    while x[2] == 0:
+        x = torch.where(torch.arange(3) == i, torch.rand((), generator=g), x)
+        i = i + 1
+    return x, torch.rand(3, generator=g)
+
+def reseeded(x):
+    g = torch.Generator()
+    if x.sum() > 0:
+        g.manual_seed(6)
+    return torch.rand(3, generator=g)
+"""
+
+
+class Projected(torch.autograd.Function):
+    """Noise that backward draws again from the seed."""
+
+    @staticmethod
+    def forward(ctx, x, seed):
+        ctx.seed = seed
+        return x * torch.randn(3, generator=torch.Generator(x.device).manual_seed(seed))
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * torch.empty(3).normal_(generator=torch.Generator().manual_seed(ctx.seed)), None
+
+
+def test_generators_draw_the_numbers_of_their_seed(tmp_path):
+    """Each has numbers of its own, the same for one seed and key, also in backward, loops and under jit."""
+
+    def draw(x):
+        g, h = torch.Generator(), torch.Generator().manual_seed(3)
+        assert (g.manual_seed(-1).initial_seed(), torch.initial_seed()) == (2**64 - 1, 67280421310721)
+        first, state = torch.rand(3, generator=g.manual_seed(3)), g.get_state()
+        second = torch.rand(3, generator=g)
+        g.set_state(state)
+        again = torch.rand(3, generator=h), torch.rand(3, generator=g)
+        torch.manual_seed(3)
+        assert torch.initial_seed() == 3
+        (gradient,) = torch.autograd.grad(Projected.apply(x, 4).sum(), x)
+        noise = torch.nn.init.normal_(torch.empty(3), generator=h.manual_seed(4))
+        return first, second, *again, torch.rand(3), gradient, noise
+
+    def run(function, x=None):
+        with torch.seed(0):
+            return torch.jax_view(function)(jnp.ones(3) if x is None else x)
+
+    found = run(lambda x: draw(x.detach().requires_grad_()))
+    np.testing.assert_array_equal([*found[2:4], *found[4:6]], [*found[:2], found[0], found[6]])
+    assert len({x[0].item() for x in found}) == 3
+    np.testing.assert_array_equal(jax.jit(lambda: run(lambda x: draw(x.detach().requires_grad_())))(), found)
+    (tmp_path / "loops.py").write_text(LOOP)
+    file = torch.load(tmp_path / "loops.py")
+    steps, after = jax.jit(lambda x: run(file.loop, x))(jnp.zeros(3))
+    assert len({*np.asarray(steps).round(6)}) == 3
+    assert not {*np.asarray(steps)} & {*np.asarray(after)}
+    with pytest.raises(torch.NotSupported, match="a seed of a generator in a branch or loop"):
+        jax.jit(lambda x: run(file.reseeded, x))(jnp.ones(3))
+
+
 @pytest.mark.parametrize(("kind", "wrong"), [("LSTM", "hidden.1. size"), ("GRU", "hidden size")])
 def test_parts_of_recurrent_layers(kind, wrong):
     """Subclasses may call the methods of PyTorch's recurrent layers that check and sort."""

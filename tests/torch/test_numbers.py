@@ -161,6 +161,28 @@ ERRORS = {
     "index_copy": (lambda: GRID.index_copy(0, of(-1), GRID[:1]), IndexError, "index -1 is out of bounds"),
     "index_fill": (lambda: GRID.index_fill(0, of(4), 2.0), IndexError, "index 4 is out of bounds"),
     "take": (lambda: GRID.take(of(-13)), IndexError, "tried to access index -13 on a tensor of 12 elements"),
+    "masked_fill": (
+        lambda: GRID.masked_fill(GRID > 0, GRID),
+        RuntimeError,
+        "0-dimensional value tensor, but got tensor",
+    ),
+    "view of a scalar": (
+        lambda: T(1.0).view(torch.int16),
+        RuntimeError,
+        r"self.dim\(\) cannot be 0 to view Float as Sh",
+    ),
+    "view as halves": (
+        lambda: GRID.t().view(torch.int16),
+        RuntimeError,
+        r"self.stride\(-1\) must be 1 to view Float as",
+    ),
+    "view of few": (lambda: GRID[:, :3].view(torch.complex64), RuntimeError, r"self.size\(-1\) must be divisible by 2"),
+    "view of odd": (lambda: GRID[:, 1:3].view(torch.complex64), RuntimeError, r"storage_offset\(\) must be divisible"),
+    "view of rows": (
+        lambda: torch.ones(2, 3)[:, :2].view(torch.complex64),
+        RuntimeError,
+        r"stride\(0\) .* but got 3",
+    ),
     "H": (lambda: T([1.0]).H, RuntimeError, r"only supported on matrices \(2-D tensors\). Got 1-D"),
 }
 

@@ -216,8 +216,8 @@ mark_running(
     torch.is_autocast_enabled torch.is_deterministic_algorithms_warn_only_enabled torch.set_default_dtype
     torch.set_default_tensor_type torch.set_deterministic_debug_mode torch.set_float32_matmul_precision
     torch.set_num_interop_threads torch.set_num_threads torch.set_printoptions torch.set_rng_state
-    torch.use_deterministic_algorithms .record_stream torch.manual_seed torch.compile torch.range torch.Event
-    torch.Stream torch.SymBool torch.SymFloat torch.SymInt torch.Tag torch.autocast torch.dtype torch.enable_grad
+    torch.use_deterministic_algorithms .record_stream torch.initial_seed torch.manual_seed torch.compile torch.range
+    torch.Event torch.Stream torch.SymBool torch.SymFloat torch.SymInt torch.Tag torch.autocast torch.dtype torch.enable_grad
     torch.inference_mode torch.no_grad torch.set_grad_enabled
     """
 )

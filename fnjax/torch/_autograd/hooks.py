@@ -270,6 +270,6 @@ def register_post_accumulate_grad_hook(tensor: Tensor, hook: Hook) -> RemovableH
 def _hooks_of(tensor: Tensor) -> TensorHooks:
     if not tensor.requires_grad:
         raise RuntimeError("cannot register a hook on a tensor that doesn't require gradient")
-    refuse_in_branch(tensor, "a hook that is registered")
+    refuse_in_branch(tensor.memory.serial, "a hook that is registered")
     found: TensorHooks | None = tensor.value.hooks
     return TensorHooks(tensor.value, [], {}, tensor.dtype) if found is None else found

@@ -105,6 +105,7 @@ class Plan:
         if operation.first.precise and compute_in is not None and compute_in is not self._result and "dtype" in values:
             values["dtype"] = compute_in
         self._is_random = overload.random and "key" in template
+        self._generator = values.pop("generator", None)
         names = (*values, "key") if self._is_random else tuple(values)
         compiled = functools.partial(compile_template, operation.names[0], parameters=names, omitted=omitted)
         self._function = compiled(template)
@@ -171,7 +172,7 @@ class Plan:
         function = self._function
         if self._difference is not None and _is_one_array(tensors):
             function = self._difference
-        extra = (next_key(),) if self._is_random else ()
+        extra = (next_key(self._generator),) if self._is_random else ()
         if self._overload.result in _STATIC:
             return function(*_put(self._slots, [v.array for v in given]), *extra)
         tree: Any = None

@@ -16,6 +16,9 @@ _RANKS: dict[str, list[tuple[str, int, str]]] = {
     "outer": [(n, 1, f"outer: Expected 1-D argument {n}, but got {{0}}-D") for n in ("input", "vec2")],
     "trace": [("input", 2, "trace: expected a matrix, but got tensor with dim {0}")],
     "fill": [("value", 0, "fill_ only supports 0-dimension value tensor but got tensor with {0} dimensions.")],
+    "masked_fill": [
+        ("value", 0, "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with {0} dimension(s).")
+    ],
     "bincount": [("input", 1, "bincount only supports 1-d non-negative integral inputs.")],
 }
 _RANKS |= {

@@ -324,7 +324,7 @@ def _extend(tensor: Tensor, size: int) -> None:
         raise NotSupported("resize_ of a view that is computed", "resize a clone")
     if memory.numpy:
         raise RuntimeError("Trying to resize storage that is not resizable")
-    refuse_in_branch(tensor, "resize_ beyond its memory")
+    refuse_in_branch(tensor.memory.serial, "resize_ beyond its memory")
 
     def extend(x: Any) -> tuple[Any, ...]:
         return (jnp.pad(layouts.flatten(x, whole), (0, missing), constant_values=uninitialised.get()),)
@@ -366,7 +366,7 @@ def retain_grad(self: Tensor) -> None:
     """Make autograd accumulate the gradient in `.grad`, although the tensor is not a leaf."""
     value = self.value
     if value.leaf is None:
-        refuse_in_branch(self, "retain_grad")
+        refuse_in_branch(self.memory.serial, "retain_grad")
         value.leaf = self
         self._cached = (self.memory.version, value)
 

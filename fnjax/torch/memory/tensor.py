@@ -299,7 +299,7 @@ class Tensor(metaclass=_TensorType):
             own.source = _show(self.memory.value.array, self.layout, self.memory.layout, self.part)
             self.memory, self.layout, self.part, self._detached = Storage(own, layout), layout, "", None
         else:
-            refuse_in_branch(self, "requires_grad_")
+            refuse_in_branch(self.memory.serial, "requires_grad_")
         self.memory.value = own
         self._cached = (self.memory.version, own)
         return self

@@ -12,7 +12,19 @@ import numpy as np
 from fnjax._machine import CAPABILITY, CUDA, NAME, REGISTERS, SHARED_MEMORY, TORCH, WARP_SIZE, processor_count
 from fnjax._torch_ops.registry import add_known, known
 from fnjax.torch.dispatch.autocast import Autocast, custom_bwd, custom_fwd, find_block
-from fnjax.torch.recording.rng import fork, get_state, restart, set_state
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.journal import next_serial
+from fnjax.torch.recording.rng import (
+    DEFAULT_SEED,
+    State,
+    begin_stream,
+    find_stream,
+    fork,
+    get_state,
+    initial_seed,
+    restart,
+    set_state,
+)
 
 
 class Device:
@@ -157,28 +169,46 @@ def get_device_properties(device: Any = None) -> types.SimpleNamespace:
 for _space in ("", "random.", "cuda.", "cuda.random."):
     add_known(f"{_space}get_rng_state", get_state)
     add_known(f"{_space}set_rng_state", set_state)
+    add_known(f"{_space}initial_seed", initial_seed)
 add_known("random.fork_rng", fork)
 add_known("utils.checkpoint.get_device_states", lambda *_: ([], []))
 
 
-@known("torch.Generator")
+@known("torch.Generator", "torch._C.Generator")
 class Generator:
-    """A torch.Generator, which has no state of its own: all numbers are drawn from the key of the `seed` block."""
+    """A torch.Generator: its numbers depend on its seed and on the key of the `seed` block.
+
+    Attributes:
+        start: the seed, and the number of keys drawn before the block begins.
+        serial: a number that is larger than those of all earlier generators and storages.
+    """
+
+    start = (DEFAULT_SEED, 0)
 
     def __init__(self, device: Any = "cpu") -> None:
-        self.device = Device(device)
+        self.device, self.serial = Device(device), next_serial()
 
     def manual_seed(self, seed: int) -> Self:
-        """Return the generator."""
+        """Begin the numbers of a seed; return the generator."""
+        begin_stream(self, State(None, 0, int(seed) % 2**64))
         return self
 
-    def get_state(self) -> Any:
-        """Return the state of the block's random numbers."""
-        return get_state()
+    def initial_seed(self) -> int:
+        """Return the seed."""
+        return find_stream(self).number
 
-    def set_state(self, new_state: Any) -> None:
-        """Set the state of the block's random numbers: what follows draws the same numbers again."""
-        set_state(new_state)
+    def seed(self) -> int:
+        """Raise NotSupported: a program has no seed of its own."""
+        raise NotSupported("torch.Generator.seed, which takes a seed from the machine,", "call manual_seed(number)")
+
+    def get_state(self) -> State:
+        """Return the state, for `set_state`."""
+        return find_stream(self)
+
+    def set_state(self, new_state: State) -> Self:
+        """Draw the same numbers again, from a state on; return the generator."""
+        begin_stream(self, new_state)
+        return self
 
 
 @known("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed", "torch.cuda.manual_seed_all")

@@ -100,14 +100,18 @@ def is_in_loop() -> bool:
     return journal is not None and journal.is_loop
 
 
-def refuse_in_branch(tensor: Any, what: str) -> None:
-    """Check that a tensor was made in the branch that runs.
+def refuse_in_branch(serial: int, what: str) -> None:
+    """Check that an object was made in the branch that runs.
+
+    Args:
+        serial: the serial number of the object, such as a storage's.
+        what: the change of it.
 
     Raises:
-        NotSupported: the tensor is older, and a change of its autograd state cannot be merged.
+        NotSupported: the object is older, and the change cannot be merged.
     """
     journal = _current.get()
-    if journal is not None and journal.is_branch and tensor.memory.serial < journal.start:
+    if journal is not None and journal.is_branch and serial < journal.start:
         raise NotSupported(f"{what} in a branch or loop that depends on a traced value", "call it before the branch")
 
 

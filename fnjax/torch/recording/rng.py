@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import jax
 
 from fnjax._primitives.jax_internals import find_program
 from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.journal import next_serial, refuse_in_branch
+
+DEFAULT_SEED = 67280421310721  # PyTorch's
 
 
 class _Open(NamedTuple):
@@ -47,6 +51,12 @@ class seed:  # noqa: N801 - a context manager, used as a function
         torch.Size([3])
     """
 
+    # Of each generator that was used in the block: when it was seeded, the seed, the number of keys drawn since, and
+    # the number of loops around it.
+    _streams: Mapping[Any, tuple[int, int, int, int]] = MappingProxyType({})
+    _iterations: tuple[Any, ...] = ()  # those of the loops whose bodies are traced
+    _number = DEFAULT_SEED  # the last seed of torch.manual_seed
+
     def __init__(self, key: Any) -> None:
         self._key = self._root = jax.random.key(key) if isinstance(key, int) else key
         self._count = 0
@@ -58,16 +68,23 @@ class seed:  # noqa: N801 - a context manager, used as a function
     def __exit__(self, *_: object) -> None:
         _current.reset(self._token)
 
-    def next(self) -> Any:
-        """Return a key that was not used before."""
-        self._count += 1
-        return jax.random.fold_in(self._key, self._count)
+    def next(self, generator: Any = None) -> Any:
+        """Return a key that was not used before, or the next one of a generator's seed."""
+        if generator is None:
+            self._count += 1
+            return jax.random.fold_in(self._key, self._count)
+        serial, number, count, depth = self._streams.get(generator, (0, *generator.start, 0))
+        self._streams = {**self._streams, generator: (serial, number, count + 1, depth)}
+        key = _fold_seed(self._root, number)
+        for iteration in self._iterations[depth:]:
+            key = jax.random.fold_in(key, iteration)
+        return jax.random.fold_in(key, count + 1)
 
 
 class _Refusal(seed):
     """Block in which drawing random numbers raises."""
 
-    def next(self) -> Any:
+    def next(self, generator: Any = None) -> Any:
         raise NotSupported(
             "random numbers drawn within torch.vmap", "torch.vmap(f, randomness='same'), or draw them outside of f"
         )
@@ -80,8 +97,8 @@ def without_draws(refused: bool = True) -> Iterator[None]:
         yield
 
 
-def next_key() -> Any:
-    """Return a new key of the present block.
+def next_key(generator: Any = None) -> Any:
+    """Return a new key of the present block, or of a generator in it.
 
     Raises:
         NotSupported: the call is not within a `seed` block.
@@ -98,7 +115,7 @@ def next_key() -> Any:
             "of a block around it: they would be the same for each key",
             "pass the key as an argument of that function, and open `with fnjax.torch.seed(key):` within it",
         )
-    return found.block.next()
+    return found.block.next(generator)
 
 
 class Stream:
@@ -111,6 +128,7 @@ class Stream:
         found = _current.get()
         self._block = found.block if found is not None and found.may_draw() else None
         self._count = 0 if self._block is None else self._block._count
+        self._streams = seed._streams if self._block is None else self._block._streams
 
     @property
     def key(self) -> Any:
@@ -120,7 +138,8 @@ class Stream:
     @property
     def is_used(self) -> bool:
         """True once something was drawn from here."""
-        return self._block is not None and self._block._count > self._count
+        own = self._block
+        return own is not None and (own._count > self._count or own._streams is not self._streams)
 
     def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
         """Draw from here in a block.
@@ -134,24 +153,61 @@ class Stream:
     @contextlib.contextmanager
     def _resume(self, own: seed, key: Any, iteration: Any) -> Iterator[None]:
         block = copy.copy(own)
-        block._count = self._count
+        block._count, block._streams = self._count, self._streams
         if key is not None:
             block._key = block._root = key
         if iteration is not None:
             block._key = jax.random.fold_in(jax.random.fold_in(block._key, self._count + 1), iteration)
+            block._iterations = (*own._iterations, iteration)
         with block:
             yield
         own._count = max(own._count, block._count)
+        if block._streams is not self._streams:
+            own._streams = {**own._streams, **{g: max(s, own._streams.get(g, s)) for g, s in block._streams.items()}}
 
 
 class State:
-    """State of a seed block: its key (None without a block), and the number of keys drawn so far."""
+    """State of a seed block, or of a generator.
 
-    def __init__(self, key: Any, count: int) -> None:
-        self.key, self.count = key, count
+    Attributes:
+        key: the key of the block; None without one, and for a generator.
+        count: the number of keys drawn so far.
+        number: the seed of the generator.
+    """
+
+    def __init__(self, key: Any, count: int, number: int = 0) -> None:
+        self.key, self.count, self.number = key, count, number
 
 
-jax.tree_util.register_pytree_node(State, lambda s: ((s.key,), s.count), lambda count, keys: State(*keys, count))
+jax.tree_util.register_pytree_node(
+    State, lambda s: ((s.key,), (s.count, s.number)), lambda counts, keys: State(*keys, *counts)
+)
+
+
+def initial_seed() -> int:
+    """Return the last seed of torch.manual_seed in the present block, or PyTorch's default."""
+    found = _current.get()
+    return DEFAULT_SEED if found is None else found.block._number
+
+
+def find_stream(generator: Any) -> State:
+    """Return the state of a generator in the present block."""
+    found = _current.get()
+    known = {} if found is None else found.block._streams
+    _, number, count, _ = known.get(generator, (0, *generator.start, 0))
+    return State(None, count, number)
+
+
+def begin_stream(generator: Any, state: State) -> None:
+    """Draw the numbers of a generator from a state on."""
+    _check_state(state)
+    refuse_in_branch(generator.serial, "a seed of a generator")
+    generator.start = state.number, state.count
+    found = _current.get()
+    if found is not None:
+        block = found.block
+        entry = next_serial(), state.number, state.count, len(block._iterations)
+        block._streams = {**block._streams, generator: entry}
 
 
 def get_state(device: Any = None) -> State:
@@ -162,17 +218,28 @@ def get_state(device: Any = None) -> State:
 
 def set_state(new_state: State, device: Any = None) -> None:
     """Draw the same random numbers again, from a state on (torch.set_rng_state)."""
-    if not isinstance(new_state, State):
-        raise TypeError(f"expected a state of torch.get_rng_state, got {type(new_state).__name__}")
+    _check_state(new_state)
     if new_state.key is not None:
         _enter(new_state.key, new_state.count)
+
+
+def _check_state(state: Any) -> None:
+    """Raise a TypeError if a value is no state."""
+    if not isinstance(state, State):
+        raise TypeError(f"expected a state of torch.get_rng_state or get_state, got {type(state).__name__}")
 
 
 def _enter(key: Any, count: int) -> None:
     """Draw from a key until the enclosing block ends."""
     found = _current.get()
     block = seed(key)
-    block._count, block._root = count, key if found is None else found.block._root
+    block._count = count
+    if found is not None:
+        block._root, block._streams, block._iterations = (
+            found.block._root,
+            found.block._streams,
+            found.block._iterations,
+        )
     block.__enter__()
 
 
@@ -187,10 +254,16 @@ def restart(number: int) -> None:
         raise NotSupported(
             "torch.manual_seed sets a global state, which JAX has not", "call within `with fnjax.torch.seed(key):`"
         )
-    key = jax.random.fold_in(found.block._root, 0)  # draws count from 1
+    _enter(_fold_seed(found.block._root, number), 0)
+    _current.get().block._number = number  # type: ignore[union-attr] # that of _enter
+
+
+def _fold_seed(key: Any, number: int) -> Any:
+    """Return the key of a seed of 64 bits."""
+    key = jax.random.fold_in(key, 0)  # draws count from 1
     for half in (number >> 32 & 0xFFFFFFFF, number & 0xFFFFFFFF):
         key = jax.random.fold_in(key, half)
-    _enter(key, 0)
+    return key
 
 
 @contextlib.contextmanager

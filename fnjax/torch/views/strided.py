@@ -17,7 +17,7 @@ from fnjax.torch.deferred.number import on_operands
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory import layout as layouts
-from fnjax.torch.memory.dtypes import dtype
+from fnjax.torch.memory.dtypes import dtype, name_scalar_type
 from fnjax.torch.memory.strides import Strides, preserve
 from fnjax.torch.memory.tensor import Tensor, derive, make
 from fnjax.torch.recording.graph import compute
@@ -111,9 +111,24 @@ def _reinterpret(x: Tensor, own: dtype) -> Tensor:
         return x.show(x.layout)
     if own.array.itemsize != own.itemsize or x.dtype.array.itemsize != x.dtype.itemsize:
         raise NotSupported(f"view({own}) of {x.dtype} without 64-bit numbers", "switch them on: JAX_ENABLE_X64=1")
-    old, new = x.dtype.itemsize, own.itemsize
-    strides = (*(s * old // new for s in x._strides[:-1]), 1) if old != new else None
+    strides = None if own.itemsize == x.dtype.itemsize else _rescale(x, own)
     return derive(x, lambda a: a.view(own.array), lambda a, v: v.view(a.dtype), own, strides)
+
+
+def _rescale(x: Tensor, own: dtype) -> Strides:
+    """Return the strides of a view as a dtype of another size, or raise PyTorch's error."""
+    old, new, strides = x.dtype.itemsize, own.itemsize, x._strides
+    to = f"to view {name_scalar_type(x.dtype)} as {name_scalar_type(own)} (different element sizes)"
+    if not strides:
+        raise RuntimeError(f"self.dim() cannot be 0 {to}")
+    sizes = {"size(-1)": x.layout.shape[-1], "storage_offset()": layouts.offset_of(x.layout)}
+    sizes |= {f"stride({i})": s for i, s in enumerate(strides[:-1])}
+    for name, n in sizes.items() if new > old else ():
+        if n * old % new:
+            raise RuntimeError(f"self.{name} must be divisible by {new // old} {to}, but got {n}")
+    if strides[-1] != 1:
+        raise RuntimeError(f"self.stride(-1) must be 1 {to}, but got {strides[-1]}")
+    return (*(s * old // new for s in strides[:-1]), 1)
 
 
 @view("torch.view_as_real")

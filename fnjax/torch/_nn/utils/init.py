@@ -45,11 +45,11 @@ def _fill(tensor: Tensor, array: Any) -> Tensor:
         return tensor.copy_(make(jnp.asarray(array.astype(dtype), dtype), tensor.dtype))
 
 
-def _draw(tensor: Tensor, draw: Callable[..., Any], *bounds: float) -> Tensor:
+def _draw(tensor: Tensor, generator: Any, draw: Callable[..., Any], *bounds: float) -> Tensor:
     """Fill a tensor with a function of jax.random, of key, shape and dtype."""
     if _skipped.get():
         return tensor
-    return _fill(tensor, draw(next_key(), tuple(tensor.shape), tensor.dtype.array, *bounds))
+    return _fill(tensor, draw(next_key(generator), tuple(tensor.shape), tensor.dtype.array, *bounds))
 
 
 def _draw_flat(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], dtype: Any, *bounds: float) -> Any:
@@ -85,13 +85,13 @@ def _is_empty(tensor: Tensor) -> bool:
 @_enter
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with numbers that are uniform between a and b."""
-    return _draw(tensor, functools.partial(_draw_flat, jax.random.uniform), a, b)
+    return _draw(tensor, generator, functools.partial(_draw_flat, jax.random.uniform), a, b)
 
 
 @_enter
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with normal numbers."""
-    return _draw(tensor, lambda *how: _scale(_draw_flat(jax.random.normal, *how), mean, std))
+    return _draw(tensor, generator, lambda *how: _scale(_draw_flat(jax.random.normal, *how), mean, std))
 
 
 @_enter
@@ -112,7 +112,7 @@ def trunc_normal_(
         found = _draw_flat(lambda key, *how: jax.random.truncated_normal(key, *bounds, *how), key, shape, wide)
         return _scale(found, mean, std).clip(a, b)
 
-    return _draw(tensor, draw)
+    return _draw(tensor, generator, draw)
 
 
 @_enter
@@ -192,13 +192,13 @@ def _calculate_correct_fan(tensor: Tensor, mode: str) -> int:
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with uniform numbers of variance 2 gain² / (fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * math.sqrt(6.0 / sum(_calculate_fan_in_and_fan_out(tensor)))
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 @_enter
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, generator: Any = None) -> Tensor:
     """Fill with normal numbers of variance 2 gain² / (fan_in + fan_out) (Glorot and Bengio 2010)."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))))
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_calculate_fan_in_and_fan_out(tensor))), generator)
 
 
 def _find_kaiming_std(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
@@ -213,7 +213,7 @@ def kaiming_uniform_(
     if _is_empty(tensor):
         return tensor
     bound = math.sqrt(3.0) * _find_kaiming_std(tensor, a, mode, nonlinearity)
-    return uniform_(tensor, -bound, bound)
+    return uniform_(tensor, -bound, bound, generator)
 
 
 @_enter
@@ -223,7 +223,7 @@ def kaiming_normal_(
     """Fill with normal numbers of variance gain² / fan (He et al. 2015)."""
     if _is_empty(tensor):
         return tensor
-    return normal_(tensor, 0.0, _find_kaiming_std(tensor, a, mode, nonlinearity))
+    return normal_(tensor, 0.0, _find_kaiming_std(tensor, a, mode, nonlinearity), generator)
 
 
 @_enter
@@ -241,7 +241,7 @@ def orthogonal_(tensor: Tensor, gain: float = 1, generator: Any = None) -> Tenso
         q = q * jnp.sign(jnp.diagonal(r))
         return gain * (q.T if rows < columns else q).reshape(shape)
 
-    return _draw(tensor, draw)
+    return _draw(tensor, generator, draw)
 
 
 @_enter
@@ -255,7 +255,7 @@ def sparse_(tensor: Tensor, sparsity: float, std: float = 0.01, generator: Any =
         zero = jnp.argsort(order, axis=0) < math.ceil(sparsity * shape[0])
         return jnp.where(zero, 0, std * jax.random.normal(numbers, shape, dtype))
 
-    return _draw(tensor, draw)
+    return _draw(tensor, generator, draw)
 
 
 _NO_GRAD = {"uniform": uniform_, "normal": normal_, "trunc_normal": trunc_normal_, "fill": constant_, "zero": zeros_}
