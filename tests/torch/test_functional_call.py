@@ -766,7 +766,7 @@ def test_a_module_that_is_called_in_the_place_of_its_parameters():
     """`model(x)` in a loss of `dict(model.named_parameters())` warns, also in a step under jit; nothing else does."""
     with torch.seed(0):
         model, teacher = nn.Linear(3, 2), nn.Linear(3, 2)
-    params, x = dict(model.named_parameters()), jnp.ones(3)
+    params, x = dict(model.named_parameters()), jnp.ones(3, "float32")
     wrong = jax.grad(lambda p: model(x).sum())
     for call in (wrong, jax.jit(wrong)):
         with pytest.warns(
