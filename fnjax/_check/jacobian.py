@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib
 import itertools
 import math
 import sys
@@ -32,6 +31,7 @@ Blocks = list[list[Array]]  # one for each input and output: a row for each elem
 
 CHUNK_BYTES = 128 * 2**20  # the memory limit of the steps that are computed at once
 CHUNK_STEPS = 1024
+DELAY = 2.0  # seconds until progress is shown
 COMPILE_SECONDS = 0.3  # the approximate cost of jax.jit; a step outside jit costs EQUATION_SECONDS for each operation
 EQUATION_SECONDS = 8e-5
 
@@ -213,12 +213,20 @@ def _compile_steps(
 
 
 def show_progress(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
-    """Return an iterator of the steps, with a bar on a terminal once they have taken two seconds."""
+    """Return an iterator of the steps, with a line on a terminal once they take longer than DELAY."""
     if len(steps) > 1 and sys.stderr is not None and sys.stderr.isatty():
-        try:
-            tqdm = importlib.import_module("tqdm").tqdm
-        except ImportError:
-            pass
-        else:
-            return iter(tqdm(steps, desc=name, delay=2.0, leave=False, file=sys.stderr))
+        return _show_line(steps, name)
     return iter(steps)
+
+
+def _show_line(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
+    begin, shown = timeit.default_timer(), False
+    for number, step in enumerate(steps):
+        if timeit.default_timer() - begin > DELAY:
+            what = f"{step}, " if isinstance(step, str) else ""
+            sys.stderr.write(f"\r\x1b[K{name}: {what}{number + 1} of {len(steps)}")
+            sys.stderr.flush()
+            shown = True
+        yield step
+    if shown:
+        sys.stderr.write("\r\x1b[K")

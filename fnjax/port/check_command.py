@@ -62,6 +62,7 @@ def _run_check(options: argparse.Namespace) -> int:
     verdicts = run_verifiers(
         [(s.name, s.name, functools.partial(verify, _make_job(s, n, options, cases.get(n, [])))) for s, n in found],
         lambda file, _, verdict: f"{file}:{verdict.describe(file, file, WORDS)}",
+        seconds=options.seconds,
     )
     counts = collections.Counter(WORDS[v.status] for v in verdicts)
     if options.json:

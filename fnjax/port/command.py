@@ -228,7 +228,7 @@ def _verify_all(
                     verifier = functools.partial(verify, job)
                 keys.append((source.name, c.name))
                 verifiers.append((source.name if source.name != "<stdin>" else "-", target, verifier))
-        return dict(zip(keys, run_verifiers(verifiers), strict=True))
+        return dict(zip(keys, run_verifiers(verifiers, seconds=options.seconds), strict=True))
 
 
 @contextlib.contextmanager

@@ -160,7 +160,8 @@ def _compare_called(options: argparse.Namespace, job: Job, argnums: list[int] | 
 
 def _compare_searched(options: argparse.Namespace, jobs: list[Job]) -> int:
     """Compare classes on arguments that are searched for."""
-    verdicts = run_verifiers([(options.original, options.ported, functools.partial(verify, job)) for job in jobs])
+    verifiers = [(options.original, options.ported, functools.partial(verify, job)) for job in jobs]
+    verdicts = run_verifiers(verifiers, seconds=options.seconds)
     if options.report:
         try:
             Path(options.report).write_text(json.dumps({"classes": [v.make_json() for v in verdicts]}, indent=2) + "\n")

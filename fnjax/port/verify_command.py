@@ -126,7 +126,10 @@ class Verifier(Protocol):
 
 
 def run_verifiers(
-    verifiers: Sequence[tuple[str, str, Verifier]], describe: Callable[[str, str, Verdict], str] | None = None
+    verifiers: Sequence[tuple[str, str, Verifier]],
+    describe: Callable[[str, str, Verdict], str] | None = None,
+    *,
+    seconds: float = 0,
 ) -> list[Verdict]:
     """Return the verdicts on several classes, and print each on standard error, in this order.
 
@@ -135,9 +138,13 @@ def run_verifiers(
     Args:
         verifiers: for each class its file and that of its port, which may be empty, and what finds its verdict.
         describe: returns what is printed, from the two files and the verdict; by default what that says itself.
+        seconds: what a class may take of processor time, which is printed first.
     """
     show, cancelled = make_progress(), threading.Event()
     count = len(verifiers)
+    if seconds:
+        classes = "a class" if count == 1 else f"{count} classes"
+        print(f"comparing {classes}: up to {seconds:g} seconds of processor time each (--seconds)", file=sys.stderr)
 
     def verify_one(number: int) -> Verdict:
         head = f"class {number + 1} of {count}: " if count > 1 else ""
