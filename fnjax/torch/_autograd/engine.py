@@ -10,6 +10,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.strides import preserve
@@ -19,6 +20,17 @@ from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_
 from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
 
 KEPT = "KeptBackward"  # the name of a node that replaces a graph which forward saved on ctx
+
+
+def _run_kept(leaves: Sequence[Any], kept: Any, pullback: Callable[..., Any]) -> Any:
+    """Return the results of an operation that ran before on these leaves; its gradient is the pullback."""
+
+    @jax.custom_vjp
+    def function(*_: Any) -> Any:
+        return kept
+
+    function.defvjp(lambda *_: (kept, None), lambda _, cotangents: tuple(pullback(cotangents)))
+    return function(*leaves)
 
 
 def replay(
@@ -37,6 +49,7 @@ def replay(
     again = {id(node) for node in nodes}
     leaves = [p for p in read if p.requires_grad and id(p) not in stop and id(p.node) not in again]
     leaves = list({id(p): p for p in leaves}.values())
+    runs_again = whole or is_transformed()  # a second derivative needs the function, and a hook replaces arrays
 
     def function(*arrays: Any) -> list[Any]:
         known: dict[Any, Any] = {id(v): a for v, a in zip([*inputs, *leaves], arrays, strict=True)}
@@ -48,6 +61,11 @@ def replay(
 
         with set_mode(Mode(enabled=False)), _recording(True):
             for node in nodes:
+                if node.kept is not None and not runs_again:
+                    kept, at, pullback = node.kept
+                    results = _run_kept([find(node.parents[i]) for i in at], kept, pullback)
+                    known |= {(id(node), i): array for i, array in enumerate(results)}
+                    continue
                 draws = contextlib.nullcontext() if node.draws is None else node.draws.resume()
                 with draws, resume_autocast(node.autocast):
                     results = node.function(*map(find, (*node.parents, *node.reads)))

@@ -67,9 +67,15 @@ _run_graph.defvjp(
 )
 
 
-def link_graph(graph: KeptGraph, on_ctx: Any, pullback: Any) -> Any:
-    """Return the contents of backward's ctx, `(saved, attributes)`, with tensors that belong to the graph again."""
-    tensors = list_tensors(*on_ctx)
+def link_graph(graph: KeptGraph, tensors: Sequence[Tensor], on_ctx: Any, pullback: Any) -> Any:
+    """Return the contents of backward's ctx with tensors that belong to the graph again.
+
+    Args:
+        graph: the graph.
+        tensors: the tensors on ctx.
+        on_ctx: the contents of ctx, `(saved, attributes)`.
+        pullback: the graph's pullback.
+    """
     parents: list[Value] = []
     same: dict[int, Tensor] = {}
     for leaf in graph.leaves:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -65,10 +66,12 @@ class Node:
         draws: the position of its random numbers in their stream, since a gradient runs it again; or None.
         autocast: the blocks of autocast in which it ran.
         reads: values of further arguments, which only its gradient reads: only second derivatives flow into them.
+        kept: its results, the indices of the parents that require grad, and the pullback of jax.vjp; None if its
+            gradient runs it again.
         serial: a number that is larger than those of all earlier nodes.
     """
 
-    __slots__ = ("autocast", "draws", "function", "name", "parents", "reads", "serial")
+    __slots__ = ("autocast", "draws", "function", "kept", "name", "parents", "reads", "serial")
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class Node:
     ) -> None:
         self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
         self.autocast = AUTOCAST.value
+        self.kept: tuple[Any, list[int], Any] | None = None
         self.reads, self.serial = tuple(reads), next_serial()
 
 
@@ -255,6 +259,7 @@ def compute(
     *,
     differentiable: bool = True,
     reads: Sequence[Value] = (),
+    runs_once: bool = False,
 ) -> list[Value]:
     """Run a function on arrays; record it if gradient mode is enabled.
 
@@ -264,6 +269,8 @@ def compute(
         name: the name of the node, for `grad_fn`.
         differentiable: whether gradients flow through the function.
         reads: the values of further arguments, which only the function's gradient reads.
+        runs_once: whether a first derivative must not run the function again, since it has effects or reads Python's
+            state; under a transformation of JAX it does.
 
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
@@ -276,7 +283,12 @@ def compute(
     arrays = [p.array for p in (*parents, *reads)]
     recorded = differentiable and mode.enabled and not mode.constant and any(p.requires_grad for p in parents)
     draws = Stream() if recorded else None
-    if not any(isinstance(a, jax.core.Tracer) for a in arrays) and is_transformed() and all(map(is_small, arrays)):
+    at, pullback = [], None
+    if runs_once and recorded and not is_transformed():
+        at = [i for i, p in enumerate(parents) if p.requires_grad]
+        with set_mode(Mode(enabled=False)):
+            results, pullback = jax.vjp(functools.partial(_replace, function, arrays, at), *(arrays[i] for i in at))
+    elif not any(isinstance(a, jax.core.Tracer) for a in arrays) and is_transformed() and all(map(is_small, arrays)):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
     else:
@@ -286,6 +298,7 @@ def compute(
     if draws is None:
         return [Value(x) for x in results]
     node = Node(function, parents, name, draws if draws.is_used else None, reads)
+    node.kept = None if pullback is None else (results, at, pullback)
     inexact = jax.numpy.inexact
     found = [
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)
@@ -294,6 +307,12 @@ def compute(
     if branch is not None and branch.is_here:
         branch.add(found)
     return found
+
+
+def _replace(function: Callable[..., Any], arrays: Sequence[Any], at: Sequence[int], *new: Any) -> Any:
+    """Call a function on arrays of which some are replaced."""
+    given = dict(zip(at, new, strict=True))
+    return tuple(function(*(given.get(i, a) for i, a in enumerate(arrays))))
 
 
 def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_recorded: bool = False) -> Value:
@@ -346,13 +365,15 @@ class OverwrittenValue(LostValue):
 
 
 class Guard:
-    """Flag of memory that ctx saves: set by the next write to the memory.
+    """Flag of memory that ctx keeps: set by the next write to the memory.
 
     Attributes:
-        is_lost: whether the memory was written to after ctx saved it.
+        is_lost: whether the memory was written to after forward.
+        storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
     """
 
     is_lost = False
+    storage: Callable[[], Storage | None] | None = None
 
 
 class Storage:
@@ -408,6 +429,9 @@ class Storage:
 
     def end_loans(self, source: Storage | None = None) -> None:
         """Make reads of the recorded copies raise, after a write; not of `source`, from which the write came."""
+        if self.guard is not None:  # a tracer must not be kept alive
+            is_lost = isinstance(self.value, LostValue) or isinstance(self.value.array, jax.core.Tracer)
+            self.guard.storage = weakref.ref(self) if is_lost else lambda: self
         self.lose_guard()
         for other in (r() for r in self.borrowers):
             if other is not None and other is not source:
@@ -417,7 +441,7 @@ class Storage:
                 other.end_loans(self)
 
     def lose_guard(self) -> None:
-        """Set the flag for the calls whose ctx saves this memory, after a write."""
+        """Set the flag for the calls whose ctx keeps this memory, after a write."""
         if self.guard is not None:
             self.guard.is_lost, self.guard = True, None
 

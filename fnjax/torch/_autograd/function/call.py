@@ -7,13 +7,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from fnjax._contexts import AUTOCAST
+from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
+from fnjax.torch._autograd.function.kept_memory import Memory
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
-from fnjax.torch.recording.graph import Guard, Value
+from fnjax.torch.recording.graph import Value
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -44,9 +46,10 @@ class Call:
         contained: the number of tensors in containers that are not inputs: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result, the index of the input or earlier result whose memory it shares; else None.
-        kept: the inputs and results that ctx refers to: from the name of an attribute, or the index of a saved tensor,
-            to the index of the input or result.
-        guards: for each key of `kept`, the flag that a write to that memory sets.
+        owners: by the ids of forward's storages the indices of the inputs and results.
+        memories: the memory of the inputs and results that are tensors, by their indices.
+        is_eager: whether the call is made outside of JAX's transformations.
+        forward_ctx: the ctx of forward (`saved.ForwardCtx`), if the call is eager and differentiated; else None.
         constants: the indices of the arguments that are tensors and not traced.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the stream of forward's random numbers, which are the same each time that forward runs.
@@ -79,8 +82,10 @@ class Call:
         self.contained = 0
         self.is_conditional = False
         self.lenders: list[int | None] = []
-        self.kept: dict[str | int, int] = {}
-        self.guards: list[tuple[str | int, Guard]] = []
+        self.owners: dict[int, int] = {}
+        self.memories: dict[int, Memory] = {}
+        self.is_eager = not is_transformed()
+        self.forward_ctx: Any = None
         self.altered: list[str] = []
 
     def note_results(
@@ -99,10 +104,7 @@ class Call:
         self.dirty = {inputs[id(t)] for t in own._own["dirty"] if id(t) in inputs}
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
-        own_tensors = {id(m): -1 - i for i, m in enumerate(members) if isinstance(m, Tensor)} | inputs
-        kept: dict[Any, Any] = {**vars(own), **dict(enumerate(own._own["saved"]))}
-        self.kept = {k: i for k, v in kept.items() if (i := own_tensors.get(id(v))) is not None}
-        owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
+        self.owners = owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.lenders = [
             owners.setdefault(id(find_root(m.memory)), -1 - i) if isinstance(m, Tensor) and target is None else None
             for i, (m, target) in enumerate(zip(members, self.returned, strict=True))

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
+from fnjax._contexts import HOOKS
 from fnjax._function.backward import gradient_for_static
 from fnjax._function.ctx import NeedsInputGrad
 from fnjax._function.decorators import once_differentiable
@@ -19,6 +20,7 @@ from fnjax.torch._autograd.function.call import Call, Constant
 from fnjax.torch._autograd.function.captured import NeedsInputs, Reached, reach, release
 from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
+from fnjax.torch._autograd.function.kept_memory import read_reachable, read_written
 from fnjax.torch._autograd.function.saved import Saved, restore_places, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
@@ -28,7 +30,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
-from fnjax.torch.recording.graph import LostValue, OverwrittenValue, Storage, Value, resume_autocast, watch
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, resume_autocast, watch
 from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
 
@@ -77,7 +79,9 @@ class TensorCodec(NamedTuple):
             written = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
             inputs = call.note_results(own, tensors, members, written)
             if any(differentiated):
-                save(ctx, own, tensors, members, call, journal.has_launched)
+                made = save(ctx, own, tensors, members, call, journal.has_launched)
+                if call.is_eager and HOOKS.value is None and all(is_known(t.array) for t in made.on_ctx):
+                    call.forward_ctx = made
             nested = call.take_containers(members, inputs) if None in call.results else []
             # Copies: what ctx keeps of them is no output to a second derivative, as in PyTorch.
             changed = [jnp.copy(tensors[i].array) for i in call.changed if i not in call.returned]
@@ -159,45 +163,51 @@ class TensorCodec(NamedTuple):
     def _run_backward(self, ctx: Any, *grads: Any) -> Any:
         note_reached(self.cls)
         facts: Saved = ctx._facts
-        own, call = self._reopen(ctx), self.call
-        arrays = iter(ctx._saved)
-        saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
-        for i, at in facts.instead.items():
-            kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
-            saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
-        saved = saved[: min(facts.instead.values(), default=len(saved))]
-        attributes = {k: vars(own)[k] for k in facts.attributes}
-        if facts.places:
-            restore_places(facts.places, list_tensors(saved, attributes))
-        for k, guard in call.guards if call is not None else ():
-            if guard.is_lost and isinstance(k, int):
-                layout = saved[k].layout
-                saved[k] = Tensor.over(Storage(OverwrittenValue(), layout), layout, saved[k].dtype)
-            elif guard.is_lost:
-                attributes[k].memory.value = LostValue()
-        own_saved = {"saved": tuple(saved), "is_read": False}
-        own._own |= own_saved | {"sometimes": {k: vars(own)[k] for k in facts.sometimes}}
+        call, is_known_call = self.call, self.call is not None and all(map(is_known, grads))
+        of_forward = call.forward_ctx if is_known_call and not RECORDS_GRADIENTS.get() else None
+        arrays, captured = iter(ctx._saved), ctx._saved[len(ctx._saved) - len(facts.reachable) :]
+        modules = facts.modules
+        if of_forward is not None and of_forward.facts is facts:  # as in PyTorch, the ctx of forward itself
+            own, on_ctx, modules = of_forward.own, of_forward.on_ctx, []
+            saved = [*of_forward.saved]
+        else:
+            of_forward, own = None, self._reopen(ctx)
+            saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
+            for i, at in facts.instead.items():
+                kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
+                saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
+            saved = saved[: min(facts.instead.values(), default=len(saved))]
+            on_ctx = list_tensors(saved, {k: getattr(ctx, k) for k in facts.attributes})
+            if facts.places:
+                restore_places(facts.places, on_ctx)
+        if call is not None:
+            saved = read_written(facts.kept, call.memories, on_ctx, saved)
+            given = zip(facts.reachable, captured, strict=True)
+            captured = [read_reachable(k.tensor, call.memories.get(k.at), a) for k, a in given]
+        own._own = own._own | {"saved": tuple(saved), "is_read": False}
+        own._own |= {"sometimes": {k: vars(own).get(k) for k in facts.sometimes}}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
-        constant = [saved[k] if isinstance(k, int) else vars(own)[k] for k in facts.constant]
+        constant = [saved[k] if isinstance(k, int) else vars(own).get(k) for k in facts.constant]
         with (
-            Reached(facts.reachable, arrays, self.cls.__qualname__, facts.modules, constant) as reached,
+            Reached(facts.reachable, captured, self.cls.__qualname__, modules, constant) as reached,
             fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),
             default_axis(facts.axis),
         ):
-            if facts.graph is not None:
-                saved, attributes = link_graph(facts.graph, (saved, attributes), ctx._torch_pullback)
+            if facts.graph is not None and of_forward is None:
+                attributes = {k: vars(own)[k] for k in facts.attributes}
+                saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
-            is_eager = call is not None and all(map(is_known, grads))
-            before = list_contents(own) if is_eager else {}
+            is_copy = is_known_call and of_forward is None
+            before = list_contents(own) if is_copy else {}
             is_boxed = getattr(self.cls, "boxed_grads_call", False)
             method: Any = self.spec.backward
             returned = method(own, given) if is_boxed else method(own, *given)
-            if is_eager:
+            if is_copy:
                 self._warn_of_altered(call, find_altered(own, before))
             found = list(returned) if isinstance(returned, tuple) else [returned]
             found = [self._leave(i, f, facts) for i, f in enumerate(found)]
@@ -234,6 +244,8 @@ class TensorCodec(NamedTuple):
 def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Value], own: FunctionCtx) -> None:
     """Raise NeedsInputs for tensors that forward read, wrote or left on ctx and that are not arguments."""
     given = [t for t in tensors if isinstance(t, Tensor)]
+    if len(given) < len(tensors):  # those in a list, too: JAX takes it apart, and each run has leaves of its own
+        given += reach(t for t in tensors if isinstance(t, (list, tuple, dict)))
     known_memory = {id(t.memory) for t in given}
     found = [v.leaf for v in read if v.node is None and v.leaf is not None and v.leaf.value is v]
     for storage, old in journal.storages.values():

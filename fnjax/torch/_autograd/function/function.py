@@ -23,11 +23,12 @@ from fnjax.torch._autograd.function.captured import Draws, NeedsInputs, is_node,
 from fnjax.torch._autograd.function.codec import TensorCodec
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
+from fnjax.torch._autograd.function.kept_memory import guard_memory
 from fnjax.torch._autograd.function.writes import share_unmarked, write
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import map_leaves
-from fnjax.torch.recording.graph import Guard, Value, compute
+from fnjax.torch.recording.graph import Value, compute
 
 
 class _Apply:
@@ -197,7 +198,7 @@ def _run(
         first = len(made) - call.contained
         return (*made[:first], *map(jax.lax.stop_gradient, made[first:]))
 
-    made = compute(on_arrays, parents, f"{cls.__name__}Backward")
+    made = compute(on_arrays, parents, f"{cls.__name__}Backward", runs_once=True)
     for value in made:
         value.call = call
     values = iter(made)
@@ -222,13 +223,10 @@ def _run(
                 write(args[i], value, i in call.dirty)
     for i in call.nested:
         results[i] = call.fill_container(i, args, values)
-    for k, i in call.kept.items():
-        t = args[i] if i >= 0 else results[-1 - i]
-        t = t.value if isinstance(t, Constant) and isinstance(k, int) else t
-        if isinstance(t, Tensor) and (i < 0 or call.objects[i] is None or isinstance(k, int)):
-            for root in t.memory.roots:
-                root.guard = root.guard or Guard()
-                call.guards.append((k, root.guard))
+    given = (a.value if isinstance(a, Constant) else a for a in args)
+    for i, t in (*enumerate(given), *((-1 - i, r) for i, r in enumerate(results))):
+        if isinstance(t, Tensor):
+            call.memories[i] = guard_memory(t)
     for i, owner in enumerate(call.lenders):
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):

@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of
+from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of, wrap_array
 from fnjax.torch._autograd.function.call import Call
 from fnjax.torch._autograd.function.captured import Held, Reachable, hold, reach
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx, OnCtx
+from fnjax.torch._autograd.function.kept_memory import Kept, list_kept
 from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch.deferred.origins import are_one
 from fnjax.torch.memory.dtypes import dtype
@@ -57,6 +58,23 @@ class Saved:
     sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
     places: tuple[Place, ...]
+    kept: tuple[Kept, ...]
+
+
+class ForwardCtx(NamedTuple):
+    """The ctx of a forward that ran outside of JAX's transformations: first derivatives find the same object.
+
+    Attributes:
+        own: the ctx.
+        facts: its contents other than arrays.
+        on_ctx: the tensors on ctx, after forward.
+        saved: what `save_for_backward` saved; results require grad.
+    """
+
+    own: FunctionCtx
+    facts: Saved
+    on_ctx: list[Tensor]
+    saved: tuple[Any, ...]
 
 
 def save(
@@ -66,7 +84,7 @@ def save(
     members: list[Any],
     call: Call | None = None,
     with_storages: bool = False,
-) -> None:
+) -> ForwardCtx:
     """Save the contents of a torch ctx on the core's ctx, as arrays and static values.
 
     Args:
@@ -113,10 +131,11 @@ def save(
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
     ctx._to_save = (*arrays, *(k.tensor.array for k in reachable))
     ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
-    for name, value in attributes.items():
-        setattr(ctx, name, hold(value, objects))
+    held = {name: hold(value, objects) for name, value in attributes.items()}
+    for name, value in held.items():
+        setattr(ctx, name, value)
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    on_ctx = list_tensors(facts["saved"], attributes)
+    on_ctx = list_tensors(facts["saved"], held)
     graph = keep_graph(on_ctx, [k.tensor for k in reachable])
     if graph is not None:
         ctx._torch_pullback = graph[1]
@@ -137,9 +156,17 @@ def save(
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
         () if call is None else tuple(find_places(on_ctx, objects, graph is not None)),
+        () if call is None else tuple(list_kept(on_ctx, call.owners, tensors, members)),
     )
     ctx._non_differentiable = tuple(t.array for t in facts["non_differentiable"])
     ctx._materialize = facts["materialize"]
+    known = facts["saved"]
+    if call is not None and call.is_eager:
+        known = tuple(
+            wrap_array(t.array, k) if isinstance(k, Kind) and k.requires_grad and not t.requires_grad else t
+            for t, k in zip(known, kinds, strict=False)
+        )
+    return ForwardCtx(own, ctx._facts, on_ctx, known)
 
 
 def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -> Iterator[Place]:
