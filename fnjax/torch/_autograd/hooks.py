@@ -19,8 +19,9 @@ from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
 from fnjax.torch.recording.gradient_mode import BACKWARD, set_mode
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, LostValue, Value, compute, list_nodes, note_read, watch
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, note_read, watch
 from fnjax.torch.recording.journal import next_serial, note_reached, refuse_in_branch
+from fnjax.torch.recording.storage import LostValue
 
 Hook = Callable[..., Any]
 

@@ -15,7 +15,8 @@ from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
 from fnjax.torch.host.calls import is_traced, record
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known
-from fnjax.torch.recording.graph import Storage, Value, compute, compute_view, find_kept, keep
+from fnjax.torch.recording.graph import Value, compute, compute_view, find_kept, keep
+from fnjax.torch.recording.storage import Storage
 
 
 class _Selected(Derived):

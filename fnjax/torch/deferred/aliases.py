@@ -12,8 +12,9 @@ import jax.numpy as jnp
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.strides import Strides
 from fnjax.torch.memory.tensor import Derived, Tensor
-from fnjax.torch.recording.graph import Storage, Value, compute_view, note_conditional
+from fnjax.torch.recording.graph import Value, compute_view, note_conditional
 from fnjax.torch.recording.journal import note_storage
+from fnjax.torch.recording.storage import Storage
 
 # A condition: a value of booleans, or a function and the conditions that it joins. Most are never computed.
 _Test = Value | tuple[Callable[..., Any], "_Test", "_Test"]

@@ -13,8 +13,9 @@ import numpy as np
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.graph import Storage, Value, compute
+from fnjax.torch.recording.graph import Value, compute
 from fnjax.torch.recording.journal import note_launch
+from fnjax.torch.recording.storage import Storage
 from fnjax.triton.containers import iter_members
 from fnjax.triton.launch import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor

@@ -27,8 +27,9 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.process_groups import as_group, exchanging
-from fnjax.torch.recording.graph import Storage, compute
+from fnjax.torch.recording.graph import compute
 from fnjax.torch.recording.journal import Journal, is_journaled
+from fnjax.torch.recording.storage import Storage
 
 
 def torch_view(x: Any) -> Any:

@@ -10,8 +10,9 @@ import numpy as np
 
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known
-from fnjax.torch.recording.graph import Storage, Value, substitutes
+from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.overwrite import overwrite
+from fnjax.torch.recording.storage import Storage, substitutes
 
 VALUE, VERSION = (vars(Storage)[name] for name in ("value", "version"))
 

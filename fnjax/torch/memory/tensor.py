@@ -17,19 +17,10 @@ from fnjax.torch.memory.dtypes import as_dtype, dtype
 from fnjax.torch.memory.root_settings import NAME, RootSettings, find_tensor_attribute
 from fnjax.torch.memory.strides import Strides, preserve
 from fnjax.torch.recording.gradient_mode import get_mode
-from fnjax.torch.recording.graph import (
-    Kept,
-    Storage,
-    Value,
-    compute,
-    compute_view,
-    find_kept,
-    keep,
-    replaced,
-    substitutes,
-)
+from fnjax.torch.recording.graph import Kept, Value, compute, compute_view, find_kept, keep
 from fnjax.torch.recording.journal import note_storage, refuse_in_branch
 from fnjax.torch.recording.overwrite import overwrite
+from fnjax.torch.recording.storage import Storage, replaced, substitutes
 
 CPU = "cpu"
 

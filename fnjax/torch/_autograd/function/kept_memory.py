@@ -13,7 +13,8 @@ from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch.memory.layout import are_same, offset_of, show_flat
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Guard, LostValue, OverwrittenValue, Storage, substitutes
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS
+from fnjax.torch.recording.storage import Guard, LostValue, OverwrittenValue, Storage, substitutes
 
 
 class Memory(NamedTuple):

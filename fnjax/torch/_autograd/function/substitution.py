@@ -8,7 +8,8 @@ from typing import Any
 
 from fnjax.torch.memory.numpy_sharing import VALUE, VERSION, NumpyMemory
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.graph import Storage, Substitute, Value, substitutes
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.storage import Storage, Substitute, substitutes
 
 
 class _Shared(NumpyMemory):

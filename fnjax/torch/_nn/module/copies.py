@@ -31,8 +31,9 @@ from fnjax.torch._autograd.function.contents import (
 from fnjax.torch.control.state.places import UNBOUND, list_kinds
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Derived, Tensor
-from fnjax.torch.recording.graph import Storage, Value, replaced
+from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.journal import next_serial
+from fnjax.torch.recording.storage import Storage, replaced
 
 _SHARED = (Storage, Stateful, Tensor, type, types.FunctionType, types.MethodType, types.BuiltinMethodType)
 

@@ -16,7 +16,8 @@ from fnjax.torch.memory.dtypes import default_dtype
 from fnjax.torch.memory.layout import make_layout
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Derived, Detached, Tensor, _flatten, _unflatten, make
-from fnjax.torch.recording.graph import Storage, Value
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.storage import Storage
 
 
 def name_type(value: Any) -> str:

@@ -1,0 +1,148 @@
+"""Storages: the memory that tensors share."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+import jax
+
+from fnjax._primitives.jax_internals import find_trace
+from fnjax.torch.errors import NotSupported, find_line
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.journal import next_serial, note_storage
+
+replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
+
+
+class LostValue(Value):
+    """Placeholder for a result of a Function, or an attribute of ctx, after a write to the argument that it copies."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self.node, self.index, self.requires_grad, self.is_conditional = None, 0, False, False
+        self.leaf = self.hooks = self.source = self.origin = None
+
+    @property
+    def array(self) -> Any:
+        """Raise NotSupported: the value after the write is not known."""
+        raise NotSupported(
+            "what a Function returned or kept on ctx, or .data was given, and what shares memory with another tensor, "
+            "after a write to that",
+            "return, keep or assign x.clone(), or write to a clone",
+        )
+
+
+class OverwrittenValue(LostValue):
+    """Placeholder for a tensor that forward saved, after a write to it before backward."""
+
+    __slots__ = ()
+
+    @property
+    def array(self) -> Any:
+        """Raise PyTorch's error."""
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace operation\n"
+            f"  fix: save x.clone() in forward, or write to a clone\n  at: {find_line()}"
+        )
+
+
+class Guard:
+    """Flag of memory that ctx keeps: set by the next write to the memory.
+
+    Attributes:
+        is_lost: whether the memory was written to after forward.
+        storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
+    """
+
+    is_lost = False
+    storage: Callable[[], Storage | None] | None = None
+
+
+class Storage:
+    """Memory that a tensor shares with its views.
+
+    Attributes:
+        value: the present value; its array has the shape of the tensor that the storage was made for.
+        layout: the layout of the whole storage.
+        version: the number of writes.
+        serial: a number that is larger than those of all earlier storages.
+        shared: the reason why writes are refused, "" if they are not: JAX cannot share the memory as PyTorch does.
+        numpy: the NumPy array that shares the memory (memory.numpy_sharing), or None.
+        borrowers: weak references to the copies of this storage that `lend` recorded.
+        guard: the flag that the next write sets, if the ctx of a call saves this memory; else None.
+    """
+
+    __slots__ = ("__weakref__", "borrowers", "guard", "layout", "numpy", "serial", "shared", "value", "version")
+    shared: str
+    numpy: Any
+    is_chosen = False  # of deferred.aliases: a traced test decides which memory it is
+
+    def __init__(self, value: Value, layout: Any) -> None:
+        self.value, self.layout, self.version, self.serial, self.shared = value, layout, 0, next_serial(), ""
+        self.numpy = None
+        self.borrowers: list[weakref.ref[Storage]] = []
+        self.guard: Guard | None = None
+
+    @property
+    def trace(self) -> Any:
+        """The trace that the memory belongs to, or None."""
+        return find_trace(self.value.array)
+
+    @property
+    def roots(self) -> list[Storage]:
+        """The storages that hold the values of the memory: itself, or those that it is computed from."""
+        return [self]
+
+    def lend(self, other: Storage) -> None:
+        """Record that another storage is a copy of this memory, which PyTorch would share.
+
+        Writes to the copy raise, and so do reads of it after a write to this storage.
+        """
+        other.shared = "a write to what a Function returned, which shares memory with its argument or another result,"
+        self.borrowers = [*(r for r in self.borrowers if r() is not None), weakref.ref(other)]
+
+    def part_from(self, other: Storage) -> None:
+        """Record that another storage is a copy of memory that PyTorch shares.
+
+        After a write to either, reads of the other raise.
+        """
+        self.borrowers.append(weakref.ref(other))
+        other.borrowers.append(weakref.ref(self))
+
+    def end_loans(self, source: Storage | None = None) -> None:
+        """Make reads of the recorded copies raise, after a write; not of `source`, from which the write came."""
+        if self.guard is not None:  # a tracer must not be kept alive
+            is_lost = isinstance(self.value, LostValue) or isinstance(self.value.array, jax.core.Tracer)
+            self.guard.storage = weakref.ref(self) if is_lost else lambda: self
+        self.lose_guard()
+        for other in (r() for r in self.borrowers):
+            if other is not None and other is not source:
+                note_storage(other)
+                other.value = LostValue()
+                other.version += 1
+                other.end_loans(self)
+
+    def lose_guard(self) -> None:
+        """Set the flag for the calls whose ctx keeps this memory, after a write."""
+        if self.guard is not None:
+            self.guard.is_lost, self.guard = True, None
+
+
+class Substitute(NamedTuple):
+    """Storage that replaces another within one block (substitution.substitute).
+
+    Attributes:
+        storage: the storage that is read and written instead.
+        gradients: `.grad` within the block, by the ids of the tensors on it; None if they keep their own `.grad`.
+    """
+
+    storage: Storage
+    gradients: dict[int, Any] | None
+
+
+_none: dict[int, Substitute] = {}
+substitutes: ContextVar[dict[int, Substitute]] = ContextVar("substitutes", default=_none)  # by the ids of storages
