@@ -69,6 +69,20 @@ def test_flags_and_streams():
         torch.get_autocast_dtype("mps")
     x = torch.ones(1, 1, 2, 4)
     assert (x.is_cuda, x.is_cpu, x.is_mps, x.is_xla, x.is_nested, x.is_sparse_csr) == (True, *[False] * 5)
+    assert (x.get_device(), x.device.index, torch.backends.cudnn.version(), torch.cpu.synchronize()) == (
+        0,
+        0,
+        None,
+        None,
+    )
+    assert not torch.backends.mkldnn.is_available()
+    assert not x.is_conj()
+    assert x.layout == torch.strided
+    assert (x.layout != torch.strided) is False
+    scaler = torch.amp.GradScaler("cuda", enabled=False)
+    assert (scaler.scale(x) is x, scaler.get_scale()) == (True, 1.0)
+    with pytest.raises(torch.NotSupported, match=r"GradScaler that is enabled[\s\S]*GradScaler\(enabled=False\)"):
+        torch.cuda.amp.GradScaler()
     properties = torch.cuda.get_device_properties(0)
     assert properties.shared_memory_per_block_optin > properties.shared_memory_per_block
     assert str(torch.ones(1).device) == "cuda:0"
@@ -92,6 +106,20 @@ def test_checks(check, error):
     with pytest.raises(error, match=r"^no$|^Expected cond"):
         check()
     assert jax.jit(torch.jax_view(lambda x: (torch._check(x.sum() > 0), x)[1]))(jnp.ones(1)) == 1
+
+
+def test_storages_of_elements():
+    """A storage has all elements in the order of memory, and a tensor can be made a view of it."""
+    x = torch.arange(6.0).view(2, 3).t()
+    before = x._version
+    x.storage()[1] = 7.0
+    assert x._version > before
+    assert (x[1, 0], x.storage()[2], len(x.storage()), x.storage().tolist()) == (7, 2, 6, [0, 7, 2, 3, 4, 5])
+    y = torch.empty(0).set_(x.storage(), 1, (2, 2), (1, 1))
+    x.add_(1)
+    assert y.tolist() == [[8, 3], [3, 4]]
+    with pytest.raises(torch.NotSupported, match="the bytes of a tensor's storage"):
+        x.untyped_storage()[0]
 
 
 def test_freed_storage():

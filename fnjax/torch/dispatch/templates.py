@@ -116,7 +116,7 @@ def check_read(call: BoundCall) -> None:
     if not isinstance(text, str):  # a function, which reads the parameters that it needs
         return
     read = {node.id for node in ast.walk(_parse(text)) if isinstance(node, ast.Name)}
-    for name in call.values:
+    for name in call.values if read else ():  # else it is a constant
         if name not in read and name not in VANISH and name not in {"dtype", "out"} and call.is_given(name):
             raise NotSupported(f"torch.{spell(call.operation.names[0])} with {name}=, which has no counterpart in JAX")
 

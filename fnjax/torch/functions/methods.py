@@ -111,7 +111,7 @@ def data_ptr(self: Tensor) -> int:
 
 
 class _Memory:
-    """Tensor's storage as `untyped_storage()` returns it: its address and its size, without the elements."""
+    """Tensor's storage as `storage()` returns it, or `untyped_storage()`: its address and its size."""
 
     def __init__(self, tensor: Tensor, *, typed: bool) -> None:
         self._tensor, self._memory, self._itemsize, self._typed = tensor, tensor.memory, tensor.dtype.itemsize, typed
@@ -127,6 +127,25 @@ class _Memory:
     def size(self) -> int:
         """Return the number of elements, or of bytes."""
         return self._memory.layout.size if self._typed else self.nbytes()
+
+    __len__ = size
+
+    def to_tensor(self) -> Tensor:
+        """Return all elements, in the order of memory."""
+        if not self._typed:
+            raise NotSupported("the bytes of a tensor's storage", "use x.storage(), or x.view(torch.uint8)")
+        return Tensor.over(self._memory, layouts.show_flat(self._memory.layout), self._tensor.dtype)
+
+    def tolist(self) -> list[Any]:
+        """Return the elements as Python numbers."""
+        found: list[Any] = self.to_tensor().tolist()
+        return found
+
+    def __getitem__(self, index: int) -> Any:
+        return self.to_tensor()[index].item()
+
+    def __setitem__(self, index: Any, value: Any) -> None:
+        self.to_tensor()[index] = value
 
     def resize_(self, size: int) -> None:
         """Extend the memory; do nothing for size 0, since JAX frees memory that is not read any more.
@@ -145,6 +164,7 @@ class _Memory:
         raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
 
 
+KNOWN["torch.Tensor._version"] = property(lambda self: self.memory.version)
 KNOWN["torch.Tensor.untyped_storage"] = lambda self: _Memory(self, typed=False)
 KNOWN["torch.Tensor.storage"] = lambda self: _Memory(self, typed=True)
 
@@ -282,10 +302,11 @@ def zero_(self: Tensor) -> Tensor:
 
 @method
 def set_(
-    self: Tensor, source: Tensor | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+    self: Tensor, source: Tensor | _Memory | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
 ) -> Tensor:
     """Make this tensor a view of another's memory, with its layout or this one; without a source, an empty tensor."""
     source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
+    source = source.to_tensor() if isinstance(source, _Memory) else source
     if size is not None:
         sizes = strided._sizes([size])
         source = strided.as_strided(source, sizes, pack(sizes) if stride is None else stride, storage_offset)

@@ -73,7 +73,60 @@ class Event:
         raise NotSupported("the time between two events", "measure the jitted function with jax.block_until_ready")
 
 
-add_known("cuda.current_stream cuda.default_stream", lambda device=None: Stream())
+@known("torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
+class GradScaler:
+    """Scaler of a loss that is not enabled: it changes nothing.
+
+    Args:
+        device: the device, or the initial scale in the older constructors.
+        enabled: False.
+
+    Raises:
+        NotSupported: it is enabled.
+    """
+
+    def __init__(self, device: Any = "cuda", *_: Any, enabled: bool = True, **__: Any) -> None:
+        if enabled:
+            what = "scale the loss and divide the gradients, or compute in bfloat16; GradScaler(enabled=False)"
+            raise NotSupported("torch.amp.GradScaler that is enabled", what)
+
+    def scale(self, outputs: Any) -> Any:
+        """Return the loss."""
+        return outputs
+
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call the optimizer's step."""
+        return optimizer.step(*args, **kwargs)
+
+    def update(self, new_scale: Any = None) -> None:
+        """Do nothing."""
+
+    def unscale_(self, optimizer: Any) -> None:
+        """Do nothing."""
+
+    def get_scale(self) -> float:
+        """Return 1."""
+        return 1.0
+
+    def is_enabled(self) -> bool:
+        """Return False."""
+        return False
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, which is empty."""
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Do nothing."""
+
+
+add_known("cuda.current_stream cuda.default_stream cpu.current_stream", lambda device=None: Stream())
+add_known("cpu.synchronize backends.cudnn.version", answer(None))
+add_known("cpu.device_count", answer(1))
+add_known("cpu.current_device", answer("cpu"))
+add_known("Tensor.get_device get_device", answer(0))  # the index of x.device
+add_known("backends.mkldnn.flags", nothing)
+add_known("backends.mkldnn.enabled backends.mkldnn.deterministic", False)
 add_known("get_device_module", lambda device=None: module("torch.cuda"))
 
 
@@ -96,9 +149,10 @@ for _kernel in ("flash", "mem_efficient", "math", "cudnn"):
 add_known("get_float32_matmul_precision", answer("highest"))
 add_known("get_deterministic_debug_mode", answer(0))
 add_known("get_num_threads get_num_interop_threads", answer(1))
-add_known("backends.cudnn.is_available backends.cuda.is_built", answer(True))
+add_known("backends.cudnn.is_available backends.cuda.is_built cpu.is_available", answer(True))
 add_known(
-    "is_deterministic_algorithms_warn_only_enabled backends.mps.is_available xpu.is_available mtia.is_available "
+    "is_deterministic_algorithms_warn_only_enabled backends.mps.is_available backends.mkldnn.is_available "
+    "backends.mkl.is_available backends.openmp.is_available xpu.is_available mtia.is_available "
     "overrides.has_torch_function",
     answer(False),
 )

@@ -92,8 +92,25 @@ class _Version(str):
 
 add_known("__version__ version.__version__", _Version(TORCH))
 add_known("version.cuda", CUDA)
+
+
+class _Strided(str):
+    """Name of the layout of all tensors: it is equal to each `x.layout`."""
+
+    __slots__ = ()
+    __array_ufunc__ = None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, np.ndarray) or str(self) == other
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+add_known("strided", _Strided("strided"))
 for _name in (
-    "strided",
     "contiguous_format",
     "preserve_format",
     "legacy_contiguous_format",
