@@ -28,11 +28,18 @@ def merge_places(state: State, first: Mapping[int, Content], second: Mapping[int
     Raises:
         NotSupported: the contents cannot be merged: a list of two lengths, an iterator that has advanced.
     """
-    found = {}
-    for i in sorted({*first, *second}):
-        place = state.places[i]
-        found[i] = _merge_place(state, place, first.get(i, place.content), second.get(i, place.content), merge)
-    state.put(found)
+
+    def merge_all(is_tensor: bool) -> None:
+        found = {}
+        for i in sorted({*first, *second}):
+            place = state.places[i]
+            if (place.kind is TENSOR) is is_tensor:
+                a, b = (side.get(i, place.content) for side in (first, second))
+                found[i] = _merge_place(state, place, a, b, merge)
+        state.put(found)
+
+    merge_all(True)  # first, since other places may hold these tensors, and are merged by their values
+    merge_all(False)
 
 
 def check_kept(state: State, changed: Mapping[int, Content]) -> None:
