@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from fnjax import torch
-from fnjax.torch.control import branches
+from fnjax.torch.control import paths
 
 RAISES = """
 import contextlib
@@ -1180,7 +1180,7 @@ def test_what_cannot_be_merged_is_refused(refused, name, words, monkeypatch):
     words = re.escape(words).replace(r"\|", "|")
     function = torch.jax_view(getattr(refused, name))
     with monkeypatch.context() as patch:
-        patch.setattr(branches, "_MOST", 0)
+        patch.setattr(paths, "_MOST", 0)
         with pytest.raises(torch.NotSupported, match=rf"(?s)({words}).*source.py:\d+"):
             jax.jit(function)(X)
     assert refused.outs == []

@@ -5,20 +5,19 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fnjax._primitives.jax_internals import find_program
+from fnjax.torch.control.paths import PATH, Fork, Path
 from fnjax.torch.control.state.effects import check_kept, merge_places
 from fnjax.torch.control.state.places import CELL, UNBOUND, Content
 from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
-from fnjax.torch.deferred.either import NOT, Either, assuming, find_choice, note_choice, resolve
+from fnjax.torch.deferred.either import Either, assume, assuming, find_choice, find_truth, note_choice, resolve
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
-from fnjax.torch.deferred.origins import BRANCH
+from fnjax.torch.deferred.origins import BRANCH, CONSTANT, NOT
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.calls import choose
@@ -70,7 +69,7 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
 
 
 def to_bool(value: Any) -> bool | Tensor:
-    """Return the truth of a value: a bool, or a boolean tensor if the value is traced."""
+    """Return the truth of a value: a bool, or a boolean tensor if the value is traced and the branch does not say."""
     if value is True or value is False:
         return value
     if type(value) is Either:
@@ -84,7 +83,9 @@ def to_bool(value: Any) -> bool | Tensor:
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
         return bool(value)
     value = value if value.ndim == 0 else value.reshape(())
-    return value if value.dtype.kind == "bool" else value != 0
+    value = value if value.dtype.kind == "bool" else value != 0
+    truth = find_truth(value.value)
+    return value if truth is None else truth
 
 
 def negate(test: Tensor | Number) -> Number:
@@ -149,17 +150,21 @@ def _run_both(
         no: the closure if it is false; None for one that does nothing.
         items: an iterator that may advance, since nothing reads it later.
     """
-    path = PATH.get()
-    number = 0 if path is None else path.count()
-    if path is not None and number in path.known:
-        truth = path.known[number]
-        run = yes if truth else no
-        taken = _Branch(None if run is None else run(), {}, {}, None)
+    path = PATH.get() or Path()
+    key = path.count()
+    truth = path.known.get(key)
+    if truth is not None:
+        assume(test.value, truth)
+        with path.enter(key, truth):
+            run = yes if truth else no
+            taken = _Branch(None if run is None else run(), {}, {}, None)
         start = _Start(next_serial(), set(), None, {})
         return (taken, _NOT_TAKEN, start) if truth else (_NOT_TAKEN, taken, start)
     state, serial, draws = State([yes, no], items), next_serial(), Stream()
-    first = _speculate(yes, test, True, state, draws)
-    second = _NOT_RUN if no is None else _speculate(no, test, False, state, draws)
+    with path.enter(key, True):
+        first = _speculate(yes, test, True, state, draws)
+    with path.enter(key, False):
+        second = _NOT_RUN if no is None else _speculate(no, test, False, state, draws)
     if first.error is not None and second.error is not None:
         raise first.error
     start = _Start(serial, _find_shared(first) | _find_shared(second), state, {})
@@ -169,8 +174,8 @@ def _run_both(
     try:
         _merge_branches(test, first, second, start, state)
     except NotSupported as error:
-        if path is not None and path.may_fork:
-            raise Fork(test, number, error) from error
+        if path.may_fork:
+            raise Fork(test, key, error) from error
         raise
     return first, second, start
 
@@ -185,48 +190,6 @@ def _merge_branches(test: Tensor | Number, first: _Branch, second: _Branch, star
     else:
         _merge_storages(test, first.storages, second.storages, start)
         merge_places(state, first.places, second.places, lambda a, b, name: _merge(test, a, b, name, start))
-
-
-class Path:
-    """One run of a whole function, in which some traced tests are assumed to be true or false.
-
-    Args:
-        known: the assumed truth of tests, by their numbers in the order of evaluation.
-    """
-
-    def __init__(self, known: Mapping[int, bool]) -> None:
-        self.known, self._program, self._count, self._start = known, find_program(), 0, next_serial()
-
-    def count(self) -> int:
-        """Return the number of the next test."""
-        self._count += 1
-        return self._count
-
-    @property
-    def may_fork(self) -> bool:
-        """True if another test may be assumed: in the program in which the run began, while the runs stay small."""
-        size = (next_serial() - self._start) << len(self.known)
-        return size < _MOST and find_program() is self._program
-
-
-_MOST = 1000  # nodes and storages that the runs of a function make
-PATH: ContextVar[Path | None] = ContextVar("PATH", default=None)
-
-
-class Fork(BaseException):  # which no handler of the source catches
-    """Signal that the effects of two branches cannot be merged, so that the whole function is run for each of them.
-
-    The results of the two runs are merged instead (paths.run_paths).
-
-    Args:
-        test: the test of the branches.
-        number: the number of the test.
-        error: the exception to raise if the function cannot be run twice.
-    """
-
-    def __init__(self, test: Tensor | Number, number: int, error: NotSupported) -> None:
-        super().__init__(error)
-        self.test, self.number, self.error = test, number, error
 
 
 def _find_shared(branch: _Branch) -> set[int]:
@@ -371,7 +334,11 @@ def _merge_numbers(test: Tensor | Number, a: Any, b: Any) -> Any:
 
 
 def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
-    return x.value if isinstance(x, (Tensor, Number)) else Value(jnp.full(shape, x, own.array))
+    if isinstance(x, (Tensor, Number)):
+        return x.value
+    made = Value(jnp.full(shape, x, own.array))
+    made.origin = (CONSTANT, x) if type(x) is bool else None
+    return made
 
 
 def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:

@@ -9,10 +9,10 @@ import jax.numpy as jnp
 
 from fnjax.torch.control.branches import negate, run_where, select, to_bool
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import AND, OR, Either, find_choice
+from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.missing import Missing
 from fnjax.torch.deferred.number import NUMBERS, Number
-from fnjax.torch.deferred.origins import are_one
+from fnjax.torch.deferred.origins import AND, OR, are_one
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.tensor import Tensor, is_known, make

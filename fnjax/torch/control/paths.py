@@ -2,27 +2,85 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any
 
-from fnjax.torch.control.branches import PATH, Fork, Path, if_
+from fnjax._primitives.jax_internals import find_program
 from fnjax.torch.control.state.state import State
-from fnjax.torch.recording.journal import take_back
+from fnjax.torch.deferred.either import Either, assuming_nothing
+from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.journal import next_serial, take_back
 from fnjax.torch.recording.rng import Stream
 
+# Key of a test: those of the branches around it and their truth, then its number in the innermost one.
+Key = tuple[int | bool, ...]
+_MOST = 1000  # nodes and storages that the runs of a function make
+PATH: ContextVar[Path | None] = ContextVar("PATH", default=None)
 
-def run_paths(function: Callable[[], Any], state: State, known: Mapping[int, bool] | None = None) -> Any:
+
+class Path:
+    """One run of a whole function, in which some traced tests are assumed to be true or false.
+
+    Args:
+        known: the assumed truth of tests, by their keys; None for what cannot be run twice.
+    """
+
+    def __init__(self, known: Mapping[Key, bool] | None = None) -> None:
+        self.known, self._is_whole = known or {}, known is not None
+        self._program, self._start = find_program(), next_serial()
+        self._outer: Key = ()
+        self._count = 0
+
+    def count(self) -> Key:
+        """Return the key of the next test, which is the same in every run that evaluates the test."""
+        self._count += 1
+        return (*self._outer, self._count)
+
+    @contextlib.contextmanager
+    def enter(self, key: Key, truth: bool) -> Iterator[None]:
+        """Begin a branch of a test in which it is true, or false."""
+        outer = self._outer, self._count
+        self._outer, self._count = (*key, truth), 0
+        try:
+            yield
+        finally:
+            self._outer, self._count = outer
+
+    @property
+    def may_fork(self) -> bool:
+        """True if another test may be assumed: in the program in which the run began, while the runs stay small."""
+        size = (next_serial() - self._start) << len(self.known)
+        return self._is_whole and size < _MOST and find_program() is self._program
+
+
+class Fork(BaseException):  # which no handler of the source catches
+    """Signal that the effects of two branches cannot be merged, so that the whole function is run for each of them.
+
+    Args:
+        test: the test of the branches.
+        key: the key of the test.
+        error: the exception to raise if the function cannot be run twice.
+    """
+
+    def __init__(self, test: Any, key: Key, error: NotSupported) -> None:
+        super().__init__(error)
+        self.test, self.key, self.error = test, key, error
+
+
+def run_paths(function: Callable[[], Any], state: State, known: Mapping[Key, bool] | None = None) -> Any:
     """Run a function; if the branches of a test cannot be merged, run it once for each of them and merge the results.
 
     Args:
         function: the function.
         state: the state that it reaches. The caller has begun a journal.
-        known: the assumed truth of tests, by their numbers (branches.Path).
+        known: the assumed truth of tests, by their keys.
     """
     known = known or {}
     token = PATH.set(Path(known))
     try:
-        with Stream().resume():
+        with Stream().resume(), assuming_nothing():  # so that known tests are counted
             return function()
     except Fork as found:
         fork = found
@@ -35,6 +93,6 @@ def run_paths(function: Callable[[], Any], state: State, known: Mapping[int, boo
         raise fork.error
 
     def run(truth: bool) -> Any:
-        return run_paths(function, State([function]), {**known, fork.number: truth})
+        return run_paths(function, State([function]), {**known, fork.key: truth})
 
-    return if_(fork.test, lambda: run(True), lambda: run(False))
+    return Either.choose(fork.test, lambda: run(True), lambda: run(False))

@@ -17,20 +17,36 @@ from fnjax._torch_ops.syntax.trees import RUNTIME
 from fnjax.torch.deferred.base import USES, Deferred
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.deferred.origins import AND, BRANCH, CONSTANT, NOT, OR
 from fnjax.torch.recording.graph import Value, are_same
 
-NOT, AND, OR = "not", "and", "or"  # of a bool's origin, before those that it is made of
 _assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", default=())
 
 
 @contextlib.contextmanager
 def assuming(test: Value, truth: bool) -> Iterator[None]:
     """Assume in a block, the branch of a test, that the test is true, or false."""
-    token = _assumed.set((*_assumed.get(), *_list_facts(test, truth)))
+    token = _assumed.set(_assumed.get())
+    try:
+        assume(test, truth)
+        yield
+    finally:
+        _assumed.reset(token)
+
+
+@contextlib.contextmanager
+def assuming_nothing() -> Iterator[None]:
+    """Forget in a block what is assumed around it."""
+    token = _assumed.set(())
     try:
         yield
     finally:
         _assumed.reset(token)
+
+
+def assume(test: Value, truth: bool) -> None:
+    """Assume that a test is true, or false, until the end of the innermost block in which something is assumed."""
+    _assumed.set((*_assumed.get(), *_list_facts(test, truth)))
 
 
 def _list_facts(test: Value, truth: bool) -> list[tuple[Value, bool]]:
@@ -41,6 +57,51 @@ def _list_facts(test: Value, truth: bool) -> list[tuple[Value, bool]]:
     if kind == (AND if truth else OR):
         return [(test, truth), *(fact for part in parts for fact in _list_facts(part, truth))]
     return [(test, truth)]
+
+
+def find_truth(test: Value) -> bool | None:
+    """Return the truth of a test in the branches that are traced; None if they do not decide it."""
+    facts = _assumed.get()
+    if not facts:
+        return None
+    found = _derive(test, facts)
+    if found is None:
+        possible = [truth for truth in (True, False) if _is_possible(_list_facts(test, truth), facts)]
+        return possible[0] if len(possible) == 1 else None
+    return found
+
+
+def _derive(test: Value, facts: Sequence[tuple[Value, bool]], is_known: bool = False) -> bool | None:
+    """Return the truth of a test that follows from facts, or from the values that it is made of.
+
+    Args:
+        test: the test.
+        facts: values and their truth.
+        is_known: whether the test is itself one of the facts, which is passed over.
+    """
+    for assumed, truth in () if is_known else facts:
+        if are_same(assumed, test):
+            return truth
+    kind, *parts = (None,) if test.origin is None else test.origin
+    if kind == CONSTANT:
+        return bool(parts[0])
+    if kind not in {NOT, AND, OR, BRANCH}:
+        return None
+    first = _derive(parts[0], facts)
+    if kind == NOT:
+        return None if first is None else not first
+    if kind == BRANCH:
+        sides = parts[1:] if first is None else parts[1:2] if first else parts[2:]
+        found = {_derive(side, facts) for side in sides}
+        return found.pop() if len(found) == 1 else None
+    second, end = _derive(parts[1], facts), kind == OR
+    return end if end in {first, second} else None if None in {first, second} else not end
+
+
+def _is_possible(new: Sequence[tuple[Value, bool]], facts: Sequence[tuple[Value, bool]]) -> bool:
+    """Return whether new facts do not contradict known ones."""
+    every = (*new, *facts)
+    return all(_derive(value, every, is_known=True) in {None, truth} for value, truth in facts)
 
 
 class Either(Deferred):
@@ -67,11 +128,8 @@ class Either(Deferred):
 
     def list_values(self) -> list[Any]:
         """Return both values, or the one of the branch that is traced."""
-        ((test, truth),) = _list_facts(self.test.value, True)[:1]
-        for assumed, value in _assumed.get():
-            if are_same(assumed, test):
-                return [resolve(self.yes if value is truth else self.no)]
-        return [self.yes, self.no]
+        truth = find_truth(self.test.value)
+        return [self.yes, self.no] if truth is None else [resolve(self.yes if truth else self.no)]
 
     def _list_leaves(self) -> list[Any]:
         """Return the values; in place of one that is an Either, its values."""
@@ -209,10 +267,18 @@ def find_choice(value: Any) -> Any:
 
 def resolve(value: Any) -> Any:
     """Return the value of an Either that the traced branch decides; other values unchanged."""
-    if type(value) is not Either:
+    if type(value) is not Either or not _assumed.get():
         return value
-    values = value.list_values()
-    return value if len(values) > 1 else values[0]
+    sides = value.list_values()
+    if len(sides) == 1:
+        return sides[0]
+    if Either not in {*map(type, sides)}:
+        return value
+    for k, truth in enumerate((True, False)):
+        with assuming(value.test.value, truth):
+            sides[k] = resolve(sides[k])
+    is_one = sides[0] is value.yes and sides[1] is value.no
+    return value if is_one else Either.choose(value.test, lambda: sides[0], lambda: sides[1])
 
 
 _SHOWN = (str, bytes, bool, int, float, complex, type(None), type)
