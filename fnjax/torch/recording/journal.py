@@ -115,6 +115,14 @@ def refuse_in_branch(serial: int, what: str) -> None:
         raise NotSupported(f"{what} in a branch or loop that depends on a traced value", "call it before the branch")
 
 
+def is_older(storage: Any) -> bool:
+    """Return whether a storage was made before the outermost block that is journaled: the function that is traced."""
+    journal = _current.get()
+    while journal is not None and journal.outer is not None:
+        journal = journal.outer
+    return journal is None or storage.serial < journal.start
+
+
 def is_journaled() -> bool:
     """Return whether a journal notes writes."""
     return _current.get() is not None

@@ -29,6 +29,7 @@ from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.interop.arrays import jax_view
 from fnjax.torch.memory.strides import FORMATS
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.journal import is_older
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 
@@ -345,6 +346,7 @@ class Module(Members, StateDict, Stateful):
             for n, found in before.items()
             if not all(map(operator.is_, after.get(n, (None,) * 3), found))
             and not isinstance(found[2].array, jax.core.Tracer)
+            and is_older(found[1])
         ]
         if not lost:
             return result
