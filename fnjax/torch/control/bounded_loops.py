@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.custom_derivatives import SymbolicZero
 from jax.extend.core import Literal
 
 from fnjax._primitives.jax_internals import open_jaxpr
@@ -49,8 +50,21 @@ def while_loop(
 
         return jax.lax.scan(run, start, length=most)[0]
 
+    def differentiate(primals: Any, tangents: Any) -> Any:
+        given, tree = jax.tree.flatten(primals)
+        of = jax.tree.leaves(tangents)
+        at = [i for i, t in enumerate(of) if not isinstance(t, SymbolicZero)]
+
+        def run_from(*moved: Any) -> Any:  # constants stay known as such: some, as NumPy's results, have no derivative
+            arrays = [*given]
+            for i, array in zip(at, moved, strict=True):
+                arrays[i] = array
+            return scan(*tree.unflatten(arrays))
+
+        return jax.jvp(run_from, [given[i] for i in at], [of[i] for i in at])
+
     loop = jax.custom_jvp(run)
-    loop.defjvp(lambda primals, tangents: jax.jvp(scan, primals, tangents))
+    loop.defjvp(differentiate, symbolic_zeros=True)
     return loop(start, ask.closed_over, step.closed_over)
 
 
