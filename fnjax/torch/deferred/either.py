@@ -15,9 +15,9 @@ import jax
 
 from fnjax._torch_ops.syntax.trees import RUNTIME
 from fnjax.torch.deferred.base import USES, Deferred
+from fnjax.torch.deferred.origins import AND, BRANCH, CONSTANT, NOT, OR
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.deferred.origins import AND, BRANCH, CONSTANT, NOT, OR
 from fnjax.torch.recording.graph import Value, are_same
 
 _assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", default=())
