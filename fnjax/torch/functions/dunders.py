@@ -101,7 +101,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
     if own.requires_grad and new.dtype.kind not in {"float", "complex"}:
         raise RuntimeError("data set to a tensor that requires gradients must be floating point or complex dtype")
     for root in self.memory.roots:  # what forward saved is the tensor itself
-        root.lose_guard()
+        root.lose_guard(has_memory=False)
     shown = new
     if own.requires_grad:  # with its own history, and so memory of its own
         shown = make(None, new.dtype, value=overwrite(own, read.array), strides=preserve(new.layout))

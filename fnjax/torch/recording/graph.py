@@ -227,6 +227,17 @@ class Branch:
     def __exit__(self, *_: object) -> None:
         _branch.reset(self._token)
 
+    def excludes(self, other: Branch | None) -> bool:
+        """Return whether this branch is not taken if another one is."""
+        while other is not None:
+            here: Branch | None = self
+            while here is not None:
+                if here._truth is not other._truth and are_same(here._test, other._test):
+                    return True
+                here = here._outer
+            other = other._outer
+        return False
+
     def enter(self, value: Value, mode: Mode) -> Value:
         """Return the value that the branch reads instead of a value from outside of it."""
         key = id(value), mode.enabled
@@ -248,6 +259,11 @@ class Branch:
     def _select(self, test: Any, x: Any) -> tuple[Any, ...]:
         constant = jax.lax.stop_gradient(x)
         return (jax.numpy.where(test != 0, *((x, constant) if self._truth else (constant, x))),)
+
+
+def find_branch() -> Branch | None:
+    """Return the innermost branch with a traced test that is being traced."""
+    return _branch.get()
 
 
 def compute(

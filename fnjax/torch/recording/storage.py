@@ -11,8 +11,8 @@ import jax
 
 from fnjax._primitives.jax_internals import find_trace
 from fnjax.torch.errors import NotSupported, find_line
-from fnjax.torch.recording.graph import Value
-from fnjax.torch.recording.journal import next_serial, note_storage
+from fnjax.torch.recording.graph import Branch, Value, find_branch
+from fnjax.torch.recording.journal import is_in_branch, next_serial, note_storage
 
 replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
 
@@ -37,29 +37,45 @@ class LostValue(Value):
 
 
 class OverwrittenValue(LostValue):
-    """Placeholder for a tensor that forward saved, after a write to it before backward."""
+    """Placeholder for a tensor that forward saved, after a write to it before backward.
 
-    __slots__ = ()
+    Args:
+        is_certain: whether the write was made outside of traced branches and loops.
+    """
+
+    __slots__ = ("_is_certain",)
+
+    def __init__(self, is_certain: bool) -> None:
+        super().__init__()
+        self._is_certain = is_certain
 
     @property
     def array(self) -> Any:
-        """Raise PyTorch's error."""
-        raise RuntimeError(
-            "one of the variables needed for gradient computation has been modified by an inplace operation\n"
-            f"  fix: save x.clone() in forward, or write to a clone\n  at: {find_line()}"
-        )
+        """Raise PyTorch's error; NotSupported if it depends on a traced test whether PyTorch raises it."""
+        what = "one of the variables needed for gradient computation has been modified by an inplace operation"
+        remedy = "save x.clone() in forward, or write to a clone"
+        if not self._is_certain:
+            raise NotSupported(f"{what} in a branch or loop that depends on a traced value", remedy)
+        raise RuntimeError(f"{what}\n  fix: {remedy}\n  at: {find_line()}")
 
 
 class Guard:
     """Flag of memory that ctx keeps: set by the next write to the memory.
 
+    Args:
+        branch: the traced branch of the calls whose ctx keeps the memory; None if they were made in several.
+
     Attributes:
-        is_lost: whether the memory was written to after forward.
+        is_lost: whether the memory was written to after forward, where a program may do both.
+        is_certain: whether a write was made outside of traced branches and loops.
         storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
     """
 
-    is_lost = False
+    is_lost = is_certain = False
     storage: Callable[[], Storage | None] | None = None
+
+    def __init__(self, branch: Branch | None) -> None:
+        self.branch = branch
 
 
 class Storage:
@@ -115,9 +131,6 @@ class Storage:
 
     def end_loans(self, source: Storage | None = None) -> None:
         """Make reads of the recorded copies raise, after a write; not of `source`, from which the write came."""
-        if self.guard is not None:  # a tracer must not be kept alive
-            is_lost = isinstance(self.value, LostValue) or isinstance(self.value.array, jax.core.Tracer)
-            self.guard.storage = weakref.ref(self) if is_lost else lambda: self
         self.lose_guard()
         for other in (r() for r in self.borrowers):
             if other is not None and other is not source:
@@ -126,10 +139,30 @@ class Storage:
                 other.version += 1
                 other.end_loans(self)
 
-    def lose_guard(self) -> None:
-        """Set the flag for the calls whose ctx keeps this memory, after a write."""
-        if self.guard is not None:
-            self.guard.is_lost, self.guard = True, None
+    def add_guard(self) -> Guard:
+        """Return the flag that the next write to this memory sets."""
+        branch = find_branch()
+        if self.guard is None:
+            self.guard = Guard(branch)
+        elif self.guard.branch is not branch:
+            self.guard.branch = None
+        return self.guard
+
+    def lose_guard(self, *, has_memory: bool = True) -> None:
+        """Set the flag for the calls whose ctx keeps this memory, after a write.
+
+        Args:
+            has_memory: whether what was written is in this memory: a tensor may get other memory instead.
+        """
+        guard, branch = self.guard, find_branch()
+        if guard is None or (branch is not None and branch.excludes(guard.branch)):
+            return
+        if has_memory:  # a tracer must not be kept alive
+            is_lost = isinstance(self.value, LostValue) or isinstance(self.value.array, jax.core.Tracer)
+            guard.storage = weakref.ref(self) if is_lost else lambda: self
+        guard.is_lost = True
+        if not is_in_branch():
+            guard.is_certain, self.guard = True, None
 
 
 class Substitute(NamedTuple):

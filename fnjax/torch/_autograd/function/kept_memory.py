@@ -55,10 +55,9 @@ class Memory(NamedTuple):
 def guard_memory(tensor: Tensor) -> Memory:
     """Return the memory of a tensor, which a guard watches from now on."""
     roots, replaced = tensor.memory.roots, substitutes.get()
-    for root in roots:
-        root.guard = root.guard or Guard()
+    guards = tuple(root.add_guard() for root in roots)
     whole = None if any(id(root) in replaced for root in roots) else tensor.memory.layout
-    return Memory(tuple(r.guard for r in roots if r.guard is not None), tensor.layout, whole, tensor.part)
+    return Memory(guards, tensor.layout, whole, tensor.part)
 
 
 class Kept(NamedTuple):
@@ -120,7 +119,8 @@ def read_written(
         if memory is None or not memory.is_written:
             continue
         if at < len(places):  # it may be a parameter itself
-            saved[places[at]] = Tensor.over(Storage(OverwrittenValue(), t.layout), t.layout, t.dtype)
+            value = OverwrittenValue(any(guard.is_certain for guard in memory.guards))
+            saved[places[at]] = Tensor.over(Storage(value, t.layout), t.layout, t.dtype)
             continue
         if any(g.storage is not None and g.storage() is find_root(t.memory) for g in memory.guards):
             continue  # the memory itself
