@@ -14,13 +14,14 @@ import jax.numpy as jnp
 from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.torch.control.bounded_loops import while_loop
 from fnjax.torch.control.branches import PATH, if_, to_bool
-from fnjax.torch.control.carry import Carry, Variables, is_leaf
+from fnjax.torch.control.carry import Carry, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_, or_
 from fnjax.torch.control.folds import is_selected, list_items, read_item
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
 from fnjax.torch.control.state.effects import check_kept
 from fnjax.torch.control.state.places import CELL
 from fnjax.torch.control.state.state import State
+from fnjax.torch.control.variables import Variables
 from fnjax.torch.deferred.filtered import Item
 from fnjax.torch.deferred.list_iterator import ListIterator
 from fnjax.torch.deferred.number import Number
