@@ -195,7 +195,7 @@ def are_same(a: Any, b: Any, depth: int = 8) -> bool:
 
 
 ENTERED = "entered"  # of a value's origin, before that from outside of a branch
-_branch: ContextVar[Branch | None] = ContextVar("_branch", default=None)
+BRANCH: ContextVar[Branch | None] = ContextVar("BRANCH", default=None)  # the innermost one that is being traced
 
 
 class Branch:
@@ -220,12 +220,12 @@ class Branch:
         return find_program() is self._program
 
     def __enter__(self) -> None:
-        outer = _branch.get()
+        outer = BRANCH.get()
         self._outer = outer if outer is not None and outer.is_here else None
-        self._token = _branch.set(self)
+        self._token = BRANCH.set(self)
 
     def __exit__(self, *_: object) -> None:
-        _branch.reset(self._token)
+        BRANCH.reset(self._token)
 
     def excludes(self, other: Branch | None) -> bool:
         """Return whether this branch is not taken if another one is."""
@@ -244,9 +244,9 @@ class Branch:
         if key not in self._known:
             given = value if self._outer is None else self._outer.enter(value, mode)
             note_conditional([given])
-            token = _branch.set(None)
+            token = BRANCH.set(None)
             (found,) = compute(self._select, [self._test, given], "BranchBackward")
-            _branch.reset(token)
+            BRANCH.reset(token)
             found.origin = (ENTERED, value)
             self._known[key] = value, found
         return self._known[key][1]
@@ -259,11 +259,6 @@ class Branch:
     def _select(self, test: Any, x: Any) -> tuple[Any, ...]:
         constant = jax.lax.stop_gradient(x)
         return (jax.numpy.where(test != 0, *((x, constant) if self._truth else (constant, x))),)
-
-
-def find_branch() -> Branch | None:
-    """Return the innermost branch with a traced test that is being traced."""
-    return _branch.get()
 
 
 def compute(
@@ -289,7 +284,7 @@ def compute(
     Returns:
         A value for each result; constants of JAX's derivatives under torch.no_grad.
     """
-    mode, branch = get_mode(), _branch.get()
+    mode, branch = get_mode(), BRANCH.get()
     if (watched := _watched.get()) is not None:
         watched += [p for p in parents if p.requires_grad or isinstance(p.array, jax.core.Tracer)]
     if branch is not None and not mode.constant and branch.is_here:
@@ -337,9 +332,9 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
         parents: the values of its arguments.
         is_recorded: whether operations were recorded where the view was made.
     """
-    token = _branch.set(None)  # the view may be older than the branch, and cache its value
+    token = BRANCH.set(None)  # the view may be older than the branch, and cache its value
     try:
         with set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext():
             return compute(function, parents, "ViewBackward")[0]
     finally:
-        _branch.reset(token)
+        BRANCH.reset(token)

@@ -11,7 +11,7 @@ import jax
 
 from fnjax._primitives.jax_internals import find_trace
 from fnjax.torch.errors import NotSupported, find_line
-from fnjax.torch.recording.graph import Branch, Value, find_branch
+from fnjax.torch.recording.graph import BRANCH, Branch, Value
 from fnjax.torch.recording.journal import is_in_branch, next_serial, note_storage
 
 replaced: ContextVar[dict[int, str] | None] = ContextVar("replaced", default=None)  # storages that nobody may read
@@ -62,20 +62,16 @@ class OverwrittenValue(LostValue):
 class Guard:
     """Flag of memory that ctx keeps: set by the next write to the memory.
 
-    Args:
-        branch: the traced branch of the calls whose ctx keeps the memory; None if they were made in several.
-
     Attributes:
+        branch: the traced branch of the calls whose ctx keeps the memory; None if they were made in several.
         is_lost: whether the memory was written to after forward, where a program may do both.
         is_certain: whether a write was made outside of traced branches and loops.
         storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
     """
 
+    branch: Branch | None = None
     is_lost = is_certain = False
     storage: Callable[[], Storage | None] | None = None
-
-    def __init__(self, branch: Branch | None) -> None:
-        self.branch = branch
 
 
 class Storage:
@@ -139,22 +135,13 @@ class Storage:
                 other.version += 1
                 other.end_loans(self)
 
-    def add_guard(self) -> Guard:
-        """Return the flag that the next write to this memory sets."""
-        branch = find_branch()
-        if self.guard is None:
-            self.guard = Guard(branch)
-        elif self.guard.branch is not branch:
-            self.guard.branch = None
-        return self.guard
-
     def lose_guard(self, *, has_memory: bool = True) -> None:
         """Set the flag for the calls whose ctx keeps this memory, after a write.
 
         Args:
             has_memory: whether what was written is in this memory: a tensor may get other memory instead.
         """
-        guard, branch = self.guard, find_branch()
+        guard, branch = self.guard, BRANCH.get()
         if guard is None or (branch is not None and branch.excludes(guard.branch)):
             return
         if has_memory:  # a tracer must not be kept alive

@@ -13,7 +13,7 @@ from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch.memory.layout import are_same, offset_of, show_flat
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS
+from fnjax.torch.recording.graph import BRANCH, RECORDS_GRADIENTS
 from fnjax.torch.recording.storage import Guard, LostValue, OverwrittenValue, Storage, substitutes
 
 
@@ -54,10 +54,15 @@ class Memory(NamedTuple):
 
 def guard_memory(tensor: Tensor) -> Memory:
     """Return the memory of a tensor, which a guard watches from now on."""
-    roots, replaced = tensor.memory.roots, substitutes.get()
-    guards = tuple(root.add_guard() for root in roots)
+    roots, replaced, branch = tensor.memory.roots, substitutes.get(), BRANCH.get()
+    for root in roots:
+        if root.guard is None:
+            root.guard = Guard()
+            root.guard.branch = branch
+        elif root.guard.branch is not branch:
+            root.guard.branch = None
     whole = None if any(id(root) in replaced for root in roots) else tensor.memory.layout
-    return Memory(guards, tensor.layout, whole, tensor.part)
+    return Memory(tuple(r.guard for r in roots if r.guard is not None), tensor.layout, whole, tensor.part)
 
 
 class Kept(NamedTuple):
