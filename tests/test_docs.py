@@ -6,9 +6,13 @@ import doctest
 import importlib.util
 import io
 import itertools
+import json
 import re
 import runpy
 import shlex
+import shutil
+import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -182,9 +186,9 @@ def test_the_version_is_one():
 
 
 def test_every_page_is_listed():
-    """README, the first page and the navigation have a link to each page."""
+    """README, the first page and the navigation have a link to each page; those of operations have a page of links."""
     for name in ("README.md", "docs/index.md", "mkdocs.yml"):
-        text = (ROOT / name).read_text()
+        text = (ROOT / name).read_text() + (ROOT / "docs" / "torch-operations.md").read_text()
         for page in PAGES[1:]:
             path = page.relative_to(ROOT / "docs").as_posix()
             assert path in {"index.md", "changelog.md"} or path in text, f"{name} does not name {path}"
@@ -375,7 +379,50 @@ def test_the_table_of_transforms_is_the_one_that_is_tried():
 )
 def test_search_finds_names_by_their_parts(text, endings):
     """The search finds what an entry begins with, and so the hook gives it all that a name ends on."""
+    assert load_hook().endings(text) == endings
+
+
+def load_hook():
+    """The hook of MkDocs for the search, as a module."""
     spec = importlib.util.spec_from_file_location("search_names", ROOT / "docs" / "search_names.py")
     hook = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(hook)
-    assert hook.endings(text) == endings
+    return hook
+
+
+def test_tags_of_the_search_are_of_places_that_are_there(tmp_path):
+    """Each tag is of a heading; the hook writes it, and leaves the galleries' code out."""
+    hook = load_hook()
+    for place in hook.TAGS:
+        page, _, anchor = place.partition("#")
+        assert not anchor or anchor in slugs((ROOT / "docs" / page).with_suffix(".md").read_text()), place
+    path = tmp_path / "search" / "search_index.json"
+    path.parent.mkdir()
+    texts = {"errors.html#save-for-backward": "<pre>x</pre>", "gallery.html#one": "<pre>y</pre> z"}
+    entries = [{"location": place, "title": "", "text": text} for place, text in texts.items()]
+    path.write_text(json.dumps({"config": {"fields": {}}, "docs": entries}))
+    hook.on_post_build({"site_dir": tmp_path})
+    first, second = json.loads(path.read_text())["docs"]
+    assert (first["text"], first["tags"]) == ("<pre>x</pre>", ["save", "number", "ctx"])
+    assert (second["text"], second["tags"]) == (" z", [])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (shutil.which("node") and importlib.util.find_spec("material")), reason="needs node and MkDocs")
+def test_search_finds_the_page_that_answers(tmp_path):
+    """The built index, asked by the theme's own search, has the answers among the first two pages."""
+    build = [sys.executable, "-m", "mkdocs", "build", "-q", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True)
+    answers = {
+        "float() in jit": "errors.html#traced-value",
+        "save a number": "errors.html#save-for-backward",
+        "optimizer": "guides/training.html",
+        "transpose": "coming-from-pytorch.html#same-name-other-meaning",
+        "requires_grad": "coming-from-pytorch.html#training-code",
+        "load_state_dict": "guides/modules.html#load-build-fill",
+    }
+    asked = subprocess.run(
+        ["node", str(ROOT / "tests" / "search.js"), str(tmp_path), *answers], capture_output=True, text=True, check=True
+    )
+    found = json.loads(asked.stdout)
+    assert {query: answer for query, answer in answers.items() if answer not in found[query][:2]} == {}

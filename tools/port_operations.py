@@ -1,4 +1,4 @@
-"""Write docs/torch-operations.md: the operations of PyTorch that the porter knows, from its table.
+"""Write docs/torch-operations.md, and a page for each module: PyTorch's operations that the porter's table has.
 
 python tools/port_operations.py
 """
@@ -11,28 +11,28 @@ from collections import defaultdict
 from fnjax._torch_ops.record import Absent, Operation
 from fnjax._torch_ops.registry import TABLE
 
-PAGE = pathlib.Path(__file__).parent.parent / "docs" / "torch-operations.md"
-SPACES = {  # in the order of the page; a name belongs to the first that fits
-    "torch.nn.functional.": "torch.nn.functional",
-    "torch.linalg.": "torch.linalg",
-    "torch.special.": "torch.special",
-    "torch.fft.": "torch.fft",
-    "torch.distributions.": "torch.distributions",
-    "torch.Tensor.": "Methods and attributes of tensors",
-    "torch.": "torch",
+DOCS = pathlib.Path(__file__).parent.parent / "docs"
+SPACES = {  # a name belongs to the first that fits; its page, and the title of that
+    "torch.nn.functional.": ("functional", "torch.nn.functional"),
+    "torch.linalg.": ("linalg", "torch.linalg"),
+    "torch.special.": ("special", "torch.special"),
+    "torch.fft.": ("fft", "torch.fft"),
+    "torch.distributions.": ("distributions", "torch.distributions"),
+    "torch.Tensor.": ("tensor", "Methods and attributes of tensors"),
+    "torch.": ("torch", "torch"),
 }
 HEAD = """\
 # PyTorch's operations
 
-What `fnjax port` translates, written from its table by `python tools/port_operations.py`. Where JAX has one
-expression for an operation it is shown, over the names of PyTorch's parameters; a name with an underscore is a small
-function that the port brings along, and *written out* stands for what depends on the arguments. In-place forms
-(`x.add_(y)`) are known where their operation is, and `out=` too.
+What `fnjax port` translates, written from its table by `python tools/port_operations.py`, on a page for each module.
+The right column is the JAX expression, with PyTorch's parameter names; a name with an underscore is a small function
+that the port brings along, and *written out* stands for what depends on the arguments. In-place forms (`x.add_(y)`) are
+known where their operation is, and `out=` too.
 """
 
 
-def page() -> str:
-    """Return the whole page."""
+def pages() -> dict[pathlib.Path, str]:
+    """Return the texts of the pages."""
     rows: dict[str, list[str]] = defaultdict(list)
     absent: dict[tuple[str, str], list[str]] = defaultdict(list)
     for name, known in sorted(TABLE.items()):
@@ -42,14 +42,16 @@ def page() -> str:
             space = next((s for s in SPACES if name.startswith(s)), None)
             if space is not None:
                 rows[space].append(f"| `{name.removeprefix(space)}` | {_forms(known)} |")
-    parts = [HEAD]
-    for space, title in SPACES.items():
-        parts.append("\n".join([f"## {title}\n", "| PyTorch | JAX |", "| --- | --- |", *rows[space], ""]))
-    parts.append(
-        "## What has no translation\n\nEach is a finding with its reason; fnjax.torch has those with a star.\n"
-    )
-    parts += [f"- {', '.join(names)}: {why}; {fix}." for (why, fix), names in sorted(absent.items())]
-    return "\n".join(parts) + "\n"
+    found, links = {}, []
+    for space, (file, title) in SPACES.items():
+        table = ["| PyTorch | JAX |", "| --- | --- |", *rows[space]]
+        head = f"# {title}\n\nOf [PyTorch's operations](../torch-operations.md), which says how to read the table.\n"
+        found[DOCS / "torch-operations" / f"{file}.md"] = "\n".join([head, *table, ""])
+        links.append(f"- [{title}](torch-operations/{file}.md): {len(rows[space])}")
+    rest = "## What has no translation\n\nEach is a finding with its reason; fnjax.torch has those with a star.\n"
+    reasons = [f"- {', '.join(names)}: {why}; {fix}." for (why, fix), names in sorted(absent.items())]
+    found[DOCS / "torch-operations.md"] = "\n".join([HEAD, *links, "", rest, *reasons, ""])
+    return found
 
 
 def _forms(operation: Operation) -> str:
@@ -59,4 +61,6 @@ def _forms(operation: Operation) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page())
+    for path, text in pages().items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)

@@ -109,7 +109,9 @@ def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divi
     floats = divided or other.value.dtype in {"float", "complex"}
     fits = floats or (other.value.dtype == "unknown" and other.named)
     if not large and not (expr.value.kind == "static" and other.value.is_tensor and fits):
-        message = "the number may need more than 32 bits, which JAX refuses next to an array: make it with float()"
+        message = (
+            "if this integer can need more than 32 bits, JAX refuses it next to an array: write float(...) around it"
+        )
         ev.note(node, "int64", message)
         return expr
     if not other.value.is_tensor:
