@@ -404,6 +404,14 @@ def listed(x):
     (y,) = Listed.apply(x)
     return (y * x).sum()
 
+class Named(Listed):
+    @staticmethod
+    def forward(ctx, x):
+        return {"x": x}
+
+def named(x):
+    return (Named.apply(x)["x"] * x).sum()
+
 class Defaults(Function):
     @classmethod
     def forward(cls, ctx, x, a=1.0):
@@ -899,6 +907,7 @@ GRADIENTS = {
     "dropped": [4.0, 4.0],
     "nested": [6.8, 6.8],
     "listed": [0.6, -0.8],
+    "named": [0.6, -0.8],
     "defaults": [0.3, -0.4],
     "surplus": [1.26241, 1.00731],
     "closed_over": [1.6749, -1.92208],

@@ -190,7 +190,7 @@ def _run(
         for i, a in zip(at, arrays, strict=True):
             full[i] = a
         found = (call_bound if is_transformed() else run_bound)(on_tensors, Arguments(spec.parameters, {}), full)
-        further = call.nested or len(call.changed) > sum(r is not None for r in call.returned)
+        further = call.contained or len(call.changed) > sum(r is not None for r in call.returned)
         members = found if call.is_tuple or further else (found,)
         n = len(call.results)
         others[:] = [None if kind else m for m, kind in zip(members[:n], call.results, strict=True)]
