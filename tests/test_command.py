@@ -133,6 +133,9 @@ def test_failure(target, capsys):
     assert "test_gradcheck      FAILED   GradcheckError: Jacobian mismatch" in out
     assert "test_gradcheck: GradcheckError: Jacobian mismatch for output 0 with respect to input 0,\nnumerical:" in out
     assert "see: fnjax explain gradcheck" in out
+    assert out.count("One row for each element") == 1
+    assert "test_forward_ad: GradcheckError: Jacobian computed with forward mode" in out
+    assert "\n  the rest as above" in out
 
 
 TORCH_NET = """

@@ -150,7 +150,7 @@ def _diagnosis(block: Block, numerical: Array, analytical: Array) -> str:
         return (
             f"{y} does not change with {x} there: finite differences are all zero, as of every function that is "
             f"constant piece by piece (sign, round, a comparison). Where {mode} gives a surrogate gradient on purpose, "
-            "gradcheck can say nothing of it"
+            "gradcheck can say nothing of it: leave it out (fnjax check --skip gradcheck,forward_ad)"
         )
     if not np.any(a):
         return (

@@ -50,8 +50,15 @@ OpcheckResults.__module__ = "fnjax"
 
 
 def join_failures(failures: Mapping[str, str]) -> str:
-    """Return the texts of failed tests, each text once."""
+    """Return the texts of failed tests, each text once; of one that differs in two lines from those before, these."""
     tests: dict[str, list[str]] = {}
     for name, text in failures.items():
         tests.setdefault(text, []).append(name)
-    return "\n\n".join(f"{', '.join(names)}: {text}" for text, names in tests.items())
+    parts, shown = [], set[str]()
+    for text, names in tests.items():
+        lines = text.splitlines()
+        new = [line for line in lines if line not in shown]
+        short = len(new) <= 2 < len(lines) - len(new)
+        parts.append(f"{', '.join(names)}: " + ("\n".join([*new, "  the rest as above"]) if short else text))
+        shown.update(lines)
+    return "\n\n".join(parts)
