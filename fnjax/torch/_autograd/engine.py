@@ -16,7 +16,7 @@ from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_autocast
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_contexts
 from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
 
 KEPT = "KeptBackward"  # the name of a node that replaces a graph which forward saved on ctx
@@ -67,7 +67,7 @@ def replay(
                     known |= {(id(node), i): array for i, array in enumerate(results)}
                     continue
                 draws = contextlib.nullcontext() if node.draws is None else node.draws.resume()
-                with draws, resume_autocast(node.autocast):
+                with draws, resume_contexts(node.contexts):
                     results = node.function(*map(find, (*node.parents, *node.reads)))
                 known |= {(id(node), i): array for i, array in enumerate(results)}
         return [find(v) for v in roots]
@@ -86,7 +86,7 @@ def differentiate(
         cotangents: one for each root.
         record: whether the gradients can be differentiated again.
     """
-    if record and any(n.name == KEPT for n in list_nodes(roots, {id(v) for v in inputs})):
+    if record and any(n.label == KEPT for n in list_nodes(roots, {id(v) for v in inputs})):
         raise NotSupported(
             "create_graph=True for a graph that forward recorded and kept on ctx",
             "compute it again in backward, under torch.enable_grad()",
@@ -213,9 +213,15 @@ def grad(
                 else ""
             )
         )
-    unique = list({id(v): v for v in used}.values())
-    found = differentiate([r.value for r, _ in pairs], unique, starts, record=create_graph) if unique else []
-    by_value = {id(v): g for v, g in zip(unique, found, strict=True)}
+    unique = {id(v): v for v in used}
+    retained = {k: v for k, v in reached.items() if v.leaf is not None and v.node is not None and k not in unique}
+    retained = {k: v for k, v in retained.items() if unique.keys() & _reach([v]).keys()}
+    both = [*unique.values(), *retained.values()]
+    found = differentiate([r.value for r, _ in pairs], both, starts, record=create_graph) if unique else []
+    by_value = {id(v): g for v, g in zip(unique.values(), found, strict=False)}
+    for value, gradient in zip(retained.values(), found[len(unique) :], strict=True):
+        _accumulate(value, gradient, create_graph)
+    _show_writes(pairs)
     results = []
     for tensor, value in zip(wanted, values, strict=True):
         made = by_value.get(id(value))
@@ -272,7 +278,8 @@ def backward(
     """Add the gradients of tensors to the `.grad` of leaves (torch.autograd.backward)."""
     roots = list(tensors) if isinstance(tensors, (list, tuple)) else [tensors]
     given = list(grad_tensors) if isinstance(grad_tensors, (list, tuple)) else [grad_tensors] * len(roots)
-    starts = [_start(r, g) for r, g in zip(roots, given, strict=True)]
+    pairs = [*zip(roots, given, strict=True)]
+    starts = [_start(r, g) for r, g in pairs]
     values = [r.value for r in roots]
     if not any(v.requires_grad for v in values):
         raise _make_error()
@@ -281,23 +288,40 @@ def backward(
     )
     leaves = [v for v in _reach(values).values() if v.leaf is not None and (wanted is None or id(v) in wanted)]
     for leaf, found in zip(leaves, differentiate(values, leaves, starts, record=create_graph), strict=True):
-        tensor: Tensor = leaf.leaf
-        strides = preserve(tensor.layout)
-        made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found, strides=strides), create_graph)
-        note_tensor(tensor)
-        if tensor.grad is None:
-            tensor.grad = made
-        else:
-            with set_mode(Mode(enabled=create_graph)):
-                total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
-                if create_graph:
-                    tensor.grad = make(total.array, tensor.dtype, value=total, strides=strides)
-                else:  # all tensors that share its memory see the sum
-                    tensor.grad.assign(total)
-        with set_mode(Mode(enabled=False)):
-            for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
-                note_reached(hook)
-                hook(tensor)
+        _accumulate(leaf, found, create_graph)
+    _show_writes(pairs)
+
+
+def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
+    """Add a gradient to the `.grad` of a value's tensor."""
+    tensor: Tensor = leaf.leaf
+    strides = preserve(tensor.layout)
+    made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found, strides=strides), create_graph)
+    note_tensor(tensor)
+    if tensor.grad is None:
+        tensor.grad = made
+    else:
+        with set_mode(Mode(enabled=create_graph)):
+            total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
+            if create_graph:
+                tensor.grad = make(total.array, tensor.dtype, value=total, strides=strides)
+            else:  # all tensors that share its memory see the sum
+                tensor.grad.assign(total)
+    with set_mode(Mode(enabled=False)):
+        for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
+            note_reached(hook)
+            if hook(tensor) is not None:
+                raise RuntimeError("Tensor post accumulate grad hooks should return None.")
+
+
+def _show_writes(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> None:
+    """Write into the gradient that was passed what backward of the Function that made the root wrote into it."""
+    for root, given in pairs:
+        call = root.value.call
+        written = None if call is None else call.written_gradients.pop(root.value.index, None)
+        if written is not None and given is not None and len(pairs) == 1:
+            with set_mode(get_mode()._replace(enabled=False)):
+                given.assign(written)
 
 
 def is_recording() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -109,6 +109,7 @@ class Call:
     """
 
     is_conditional = False
+    written_gradients: ClassVar[dict[int, Value]] = {}
 
     def __init__(self, function: Callable[..., Any], reads: Reads, where: str) -> None:
         self.function, self.reads, self._where = function, reads, where

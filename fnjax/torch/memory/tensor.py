@@ -31,10 +31,11 @@ class Detached:
     Attributes:
         lost: whether a value that requires grad was written through one of them: PyTorch records the write for these
             tensors, and fnjax does not.
+        by_no_grad: whether it is a view that was made under torch.no_grad.
     """
 
-    def __init__(self) -> None:
-        self.lost = False
+    def __init__(self, *, by_no_grad: bool = False) -> None:
+        self.lost, self.by_no_grad = False, by_no_grad
 
 
 class _TensorType(type):
@@ -168,7 +169,10 @@ class Tensor(metaclass=_TensorType):
         if not isinstance(storage, Derived):
             note_storage(storage)
         whole, old = storage.layout, storage.value
-        retained = layout is whole and not part and old.leaf is self and old.node is not None
+        shown = None if self._cached is None else find_kept(self._cached[1])
+        if shown is not None and shown is not old and shown.hooks is not None and self._cached[0] == storage.version:
+            raise NotSupported("a write to a view that has hooks", "register them on the tensor, or after the write")
+        retained = {id(v): v for v in (old, shown) if v is not None and v.node is not None and v.leaf is not None}
         mode = get_mode()
 
         def put(x: Any, given: Any) -> tuple[Any, ...]:
@@ -185,9 +189,11 @@ class Tensor(metaclass=_TensorType):
             storage.value = new if new.array.shape == old.array.shape else compute(put, [old, new], "CopyBackwards")[0]
         else:
             storage.value = compute(put, [old, new], "CopySlices")[0]
-        if retained and storage.value.node is not None:  # of retain_grad: `.grad` is that of the newest value
-            old.leaf, storage.value.leaf = None, self
         storage.version += 1
+        for value in retained.values():  # of retain_grad: `.grad` is that of the newest value
+            tensor, value.leaf = value.leaf, None
+            tensor.value.leaf = tensor
+            tensor.replace_value(tensor.value)
         if not isinstance(storage, Derived):
             storage.end_loans()
         return self
@@ -218,10 +224,10 @@ class Tensor(metaclass=_TensorType):
             layout: the view's layout.
             detached: whether the view is detached from the graph, as by `detach()`; under torch.no_grad each view is.
         """
-        detached = detached or get_mode().constant
-        return Tensor.over(
-            self.memory, layout, self.dtype, self.part, detached=self._detached or (Detached() if detached else None)
-        )
+        mark = self._detached
+        if mark is None and (detached or get_mode().constant):
+            mark = Detached(by_no_grad=not detached)
+        return Tensor.over(self.memory, layout, self.dtype, self.part, detached=mark)
 
     # ------------------------------------------------------------------ what it is
 
@@ -261,7 +267,11 @@ class Tensor(metaclass=_TensorType):
     @property
     def requires_grad(self) -> bool:
         """True if gradients are computed for the tensor."""
-        return self.value.requires_grad
+        value, base = self.value, self.memory.value
+        if value.requires_grad or value is base:
+            return value.requires_grad
+        is_view = self._detached is None or self._detached.by_no_grad
+        return is_view and base.requires_grad and self.dtype.kind in {"float", "complex"}
 
     @requires_grad.setter
     def requires_grad(self, flag: bool) -> None:
@@ -387,7 +397,7 @@ def derive(parent: Tensor, show: Any, put: Any, own: dtype | None = None, stride
         strides: the view's strides; by default the parent's if the shapes are equal.
     """
     storage = Derived(parent, show, put, strides)
-    detached = Detached() if get_mode().constant else None
+    detached = Detached(by_no_grad=True) if get_mode().constant else None
     return Tensor.over(storage, storage.layout, parent.dtype if own is None else own, detached=detached)
 
 

@@ -7,13 +7,15 @@ import functools
 import math
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 import jax
 
-from fnjax._contexts import AUTOCAST
+from fnjax._contexts import AUTOCAST, HOOKS
 from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.journal import next_serial
 from fnjax.torch.recording.rng import Stream
@@ -49,9 +51,21 @@ def is_small(array: Any) -> bool:
     return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
 
 
-def resume_autocast(blocks: Any) -> Any:
-    """Return a context manager that restores the blocks of autocast of an earlier run."""
-    return contextlib.nullcontext() if blocks == AUTOCAST.value else AUTOCAST(blocks)
+def read_contexts() -> tuple[Any, Any]:
+    """Return the blocks of autocast and the saved_tensors_hooks in force."""
+    return AUTOCAST.value, HOOKS.value
+
+
+def resume_contexts(contexts: tuple[Any, Any]) -> AbstractContextManager[None]:
+    """Return a context manager that restores what `read_contexts` returned in an earlier run."""
+    same = contexts == (AUTOCAST.value, HOOKS.value)
+    return contextlib.nullcontext() if same else _resume(*contexts)
+
+
+@contextlib.contextmanager
+def _resume(autocast: Any, hooks: Any) -> Iterator[None]:
+    with AUTOCAST(autocast), HOOKS(hooks):
+        yield
 
 
 class Node:
@@ -60,16 +74,16 @@ class Node:
     Attributes:
         function: arrays of the parents → tuple of arrays.
         parents: the values of its arguments.
-        name: the name of its `grad_fn`.
+        label: the name of its `grad_fn`.
         draws: the position of its random numbers in their stream, since a gradient runs it again; or None.
-        autocast: the blocks of autocast in which it ran.
+        contexts: the blocks of autocast and the saved_tensors_hooks in which it ran.
         reads: values of further arguments, which only its gradient reads: only second derivatives flow into them.
         kept: its results, the indices of the parents that require grad, and the pullback of jax.vjp; None if its
             gradient runs it again.
         serial: a number that is larger than those of all earlier nodes.
     """
 
-    __slots__ = ("autocast", "draws", "function", "kept", "name", "parents", "reads", "serial")
+    __slots__ = ("contexts", "draws", "function", "kept", "label", "parents", "reads", "serial")
 
     def __init__(
         self,
@@ -79,10 +93,23 @@ class Node:
         draws: Stream | None = None,
         reads: Sequence[Value] = (),
     ) -> None:
-        self.function, self.parents, self.name, self.draws = function, tuple(parents), name, draws
-        self.autocast = AUTOCAST.value
+        self.function, self.parents, self.label, self.draws = function, tuple(parents), name, draws
+        self.contexts = read_contexts()
         self.kept: tuple[Any, list[int], Any] | None = None
         self.reads, self.serial = tuple(reads), next_serial()
+
+    def name(self) -> str:
+        """Return PyTorch's name of the node, as far as it follows from that of the operation."""
+        last = self.label.rpartition(".")[2]
+        return last if last[:1].isupper() else f"{last.strip('_').title().replace('_', '')}Backward0"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise NotSupported(
+            f"grad_fn.{name}: the graph has no nodes that can be changed or read",
+            "use register_hook or retain_grad of the tensor, and return what backward leaves on ctx",
+        )
 
 
 def list_nodes(roots: Iterable[Value], stop: set[int], *, whole: bool = False) -> list[Node]:

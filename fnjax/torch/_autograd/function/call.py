@@ -6,16 +6,15 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from fnjax._contexts import AUTOCAST
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.function.kept_memory import Memory
-from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
-from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.graph import Value, read_contexts
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -36,13 +35,15 @@ class Call:
         results: for each member of forward's result, the kind of the tensor; None for other values.
         is_tuple: whether forward returned a tuple.
         reached: the number of captured tensors.
-        needs: for each input, whether it has concrete values and requires grad; JAX says it of traced ones.
+        needs: for each input, whether it requires grad; JAX says it of arrays.
         objects: for each input, the caller's tensor if modules or closures may refer to it, else None.
         changed: the indices of the inputs that forward wrote to; their arrays follow the results.
         dirty: the indices of the inputs that forward marked as dirty.
         returned: for each result, the index of the input that it is, if forward wrote to that input; else None.
         nested: the results that are containers of tensors, by their index: the container, and for each leaf the kind
             of the tensor, the index of the input that it is, or a constant.
+        same: for each result that is not an input, the index of the last one that is the same object: only that has a
+            gradient; for others their own.
         contained: the number of tensors in containers that are not inputs: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result, the index of the input or earlier result whose memory it shares; else None.
@@ -51,16 +52,17 @@ class Call:
         is_eager: whether the call is made outside of JAX's transformations.
         forward_ctx: the ctx of forward (`saved.ForwardCtx`), if the call is eager and differentiated; else None.
         constants: the indices of the arguments that are tensors and not traced.
+        written_gradients: the gradients that backward has written to, by the indices of the results.
         altered: the attributes of ctx that backward changed when it ran last, outside of JAX's traces.
         draws: the stream of forward's random numbers, which are the same each time that forward runs.
-        autocast: the blocks of autocast in which the call is made.
+        contexts: the blocks of autocast and the saved_tensors_hooks in which the call is made.
     """
 
     def __init__(
         self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
     ) -> None:
         self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
-        self.autocast = AUTOCAST.value
+        self.contexts = read_contexts()
         first = len(args) - reached
         functions = [f for a in args if isinstance(f := a.value if isinstance(a, Constant) else a, CALLABLE)]
         closed_over = {id(t) for t in reach(functions, whole=True)} if functions else ()
@@ -71,7 +73,7 @@ class Call:
             else None
             for i, a in enumerate(args)
         ]
-        self.needs = [isinstance(a, Tensor) and a.requires_grad and is_known(a.array) for a in args]
+        self.needs = [kind is not None and kind.requires_grad for kind in kinds]
         self.constants = {i for i, a in enumerate(args) if isinstance(a, Constant) and isinstance(a.value, Tensor)}
         self.results: list[Kind | None] = []
         self.is_tuple = False
@@ -79,6 +81,7 @@ class Call:
         self.dirty: set[int] = set()
         self.returned: list[int | None] = []
         self.nested: dict[int, tuple[Any, list[Any]]] = {}
+        self.same: list[int] = []
         self.contained = 0
         self.is_conditional = False
         self.lenders: list[int | None] = []
@@ -86,6 +89,7 @@ class Call:
         self.memories: dict[int, Memory] = {}
         self.is_eager = not is_transformed()
         self.forward_ctx: Any = None
+        self.written_gradients: dict[int, Value] = {}
         self.altered: list[str] = []
 
     def note_results(
@@ -103,6 +107,8 @@ class Call:
         self.changed = written
         self.dirty = {inputs[id(t)] for t in own._own["dirty"] if id(t) in inputs}
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
+        last = {id(m): i for i, m in enumerate(members)}
+        self.same = [last[id(m)] if isinstance(m, Tensor) and id(m) not in inputs else i for i, m in enumerate(members)]
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         self.owners = owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.lenders = [

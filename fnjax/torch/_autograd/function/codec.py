@@ -30,7 +30,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, resume_autocast, watch
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, resume_contexts, watch
 from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
 
@@ -63,7 +63,7 @@ class TensorCodec(NamedTuple):
             tensors = self._enter(args, needs, call.objects)
             marks = [mark(t) for t in tensors]
             given = tensors[:n]
-            with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_autocast(call.autocast):
+            with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_contexts(call.contexts):
                 if spec.setup_context is not None:
                     result = spec.forward(*given, **call.kwargs)
                     spec.setup_context(own, tuple(given), result)
@@ -190,6 +190,7 @@ class TensorCodec(NamedTuple):
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
         ]
+        unwritten = [g.memory.value if isinstance(g, Tensor) else None for g in given]
         constant = [saved[k] if isinstance(k, int) else vars(own).get(k) for k in facts.constant]
         with (
             Reached(facts.reachable, captured, self.cls.__qualname__, modules, constant) as reached,
@@ -207,6 +208,10 @@ class TensorCodec(NamedTuple):
             is_boxed = getattr(self.cls, "boxed_grads_call", False)
             method: Any = self.spec.backward
             returned = method(own, given) if is_boxed else method(own, *given)
+            if call is not None:
+                for i, (g, value) in enumerate(zip(given, unwritten, strict=False)):  # boxed ones may be gone
+                    if value is not None and g.memory.value is not value:
+                        call.written_gradients[i] = g.memory.value
             if is_copy:
                 self._warn_of_altered(call, find_altered(own, before))
             found = list(returned) if isinstance(returned, tuple) else [returned]

@@ -231,6 +231,7 @@ def _run(
         lender = None if owner in {None, -1 - i} else args[owner] if owner >= 0 else results[-1 - owner]
         if isinstance(lender, Tensor):
             find_root(lender.memory).lend(results[i].memory)
+    results = [results[i] for i in call.same]
     if not takes_tensors:
         results = [r.array if isinstance(r, Tensor) else map_leaves(_to_array, r) for r in results]
     return tuple(results) if call.is_tuple else results[0]
