@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 _HERE = str(Path(__file__).parent.parent)
 
@@ -32,6 +35,12 @@ class NoSuchNameError(NotSupported, AttributeError):
     """Exception for a name that a module of fnjax.torch does not have; loaded files see a NotSupported only."""
 
     __module__ = "fnjax.torch"
+
+
+def find_definition(functions: Sequence[Any]) -> str:
+    """Return file and line of the first function's definition, as far as they are known."""
+    code = next((c for f in functions if (c := getattr(inspect.unwrap(f), "__code__", None)) is not None), None)
+    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 def find_line() -> str:

@@ -133,6 +133,33 @@ def packed(x):
     g, = torch.autograd.grad(outer.sum(), w, create_graph=True)
     return [*found, g.detach(), *torch.autograd.grad(g.sum(), w)]
 
+class Box:
+    pass
+
+class Accumulates(Function):
+    @staticmethod
+    def forward(ctx, x, box):
+        ctx.box = box
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.box.total.add_(g)
+        return g * 2, None
+
+box = Box()
+box.total = torch.zeros(3)
+
+def accumulates(x):
+    return Accumulates.apply(x, box) + Accumulates.apply(x * 2, box)
+
+def accumulates_inside(x):
+    own, w = Box(), leaf(x)
+    own.total = torch.zeros(3)
+    y = Accumulates.apply(w, own) + Accumulates.apply(w * 2, own)
+    y.sum().backward()
+    return w.grad, own.total
+
 def returns(x):
     w = leaf(x)
     w.register_post_accumulate_grad_hook(lambda p: p.grad)
@@ -190,3 +217,15 @@ def test_the_graph_names_its_nodes_and_refuses_the_rest(module):
         module.hooked_view(x)
     with pytest.raises(RuntimeError, match="post accumulate grad hooks should return None"):
         module.returns(x)
+
+
+def test_backward_adds_to_a_tensor_that_is_no_argument(module):
+    """Outside of jit the sum is there afterwards; under jit a tensor from outside raises, and keeps its value."""
+    x, gradient = jnp.array([1.0, 2.0, 3.0]), jax.grad(lambda x: torch.jax_view(module.accumulates)(x).sum())
+    for how in (lambda f: f, jax.jit):
+        for value, expected in zip(how(torch.jax_view(module.accumulates_inside))(x), (6, 2), strict=True):
+            np.testing.assert_array_equal(value, 3 * [expected])
+    np.testing.assert_array_equal(gradient(x), [6, 6, 6])
+    with pytest.raises(torch.NotSupported, match=r"(?s)a write of Accumulates.backward .* lost.*autograd_of.py:\d+"):
+        jax.jit(gradient)(x)
+    np.testing.assert_array_equal(module.box.total.numpy(), [2, 2, 2])

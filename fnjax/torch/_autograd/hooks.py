@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -16,7 +15,7 @@ from fnjax.torch._autograd.function.captured import reach
 from fnjax.torch._autograd.function.conditional_gradients import call_checked
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
 from fnjax.torch.recording.gradient_mode import BACKWARD, set_mode
 from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, note_read, watch
@@ -206,12 +205,6 @@ class TensorHooks:
                 find_definition([*self.after.values()]),
             )
         return (self(gradient),)
-
-
-def find_definition(hooks: Sequence[Hook]) -> str:
-    """Return file and line of the first hook's definition, as far as they are known."""
-    code = next((c for h in hooks if (c := getattr(inspect.unwrap(h), "__code__", None)) is not None), None)
-    return "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
 
 
 class _Hooked(fnjax.Function):

@@ -51,13 +51,8 @@ def is_small(array: Any) -> bool:
     return not isinstance(array, jax.core.Tracer) and array.size <= SMALL
 
 
-def read_contexts() -> tuple[Any, Any]:
-    """Return the blocks of autocast and the saved_tensors_hooks in force."""
-    return AUTOCAST.value, HOOKS.value
-
-
 def resume_contexts(contexts: tuple[Any, Any]) -> AbstractContextManager[None]:
-    """Return a context manager that restores what `read_contexts` returned in an earlier run."""
+    """Return a context manager that restores the blocks of autocast and the saved_tensors_hooks of an earlier run."""
     same = contexts == (AUTOCAST.value, HOOKS.value)
     return contextlib.nullcontext() if same else _resume(*contexts)
 
@@ -94,7 +89,7 @@ class Node:
         reads: Sequence[Value] = (),
     ) -> None:
         self.function, self.parents, self.label, self.draws = function, tuple(parents), name, draws
-        self.contexts = read_contexts()
+        self.contexts = AUTOCAST.value, HOOKS.value
         self.kept: tuple[Any, list[int], Any] | None = None
         self.reads, self.serial = tuple(reads), next_serial()
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 from fnjax.torch.errors import NotSupported
 
 _current: ContextVar[Journal | None] = ContextVar("_current", default=None)
+get_journal = _current.get  # the innermost block's
 next_serial = itertools.count().__next__  # serial numbers of storages and nodes
 
 
@@ -23,6 +24,7 @@ class Journal:
 
     Attributes:
         storages: the storages that were written to.
+        program_start: the serial number at the beginning of the outermost block, which JAX traces.
         has_launched: whether a Triton kernel was launched.
     """
 
@@ -35,6 +37,7 @@ class Journal:
 
     def __enter__(self) -> Self:
         self.start = next_serial()
+        self.program_start: int = self.start if self.outer is None else self.outer.program_start
         self.storages: dict[int, tuple[Any, Any]] = {}
         self.has_launched = False
         self._token = _current.set(self)

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from fnjax._contexts import AUTOCAST, HOOKS
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
@@ -14,7 +15,8 @@ from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.function.kept_memory import Memory
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
-from fnjax.torch.recording.graph import Value, read_contexts
+from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.journal import get_journal, next_serial
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -49,6 +51,7 @@ class Call:
         lenders: for each result, the index of the input or earlier result whose memory it shares; else None.
         owners: by the ids of forward's storages the indices of the inputs and results.
         memories: the memory of the inputs and results that are tensors, by their indices.
+        start: a serial number: storages with smaller ones are older than the program in which the call is made.
         is_eager: whether the call is made outside of JAX's transformations.
         forward_ctx: the ctx of forward (`saved.ForwardCtx`), if the call is eager and differentiated; else None.
         constants: the indices of the arguments that are tensors and not traced.
@@ -62,7 +65,7 @@ class Call:
         self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
     ) -> None:
         self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
-        self.contexts = read_contexts()
+        self.contexts = AUTOCAST.value, HOOKS.value
         first = len(args) - reached
         functions = [f for a in args if isinstance(f := a.value if isinstance(a, Constant) else a, CALLABLE)]
         closed_over = {id(t) for t in reach(functions, whole=True)} if functions else ()
@@ -87,6 +90,8 @@ class Call:
         self.lenders: list[int | None] = []
         self.owners: dict[int, int] = {}
         self.memories: dict[int, Memory] = {}
+        journal = get_journal()
+        self.start = next_serial() if journal is None else journal.program_start
         self.is_eager = not is_transformed()
         self.forward_ctx: Any = None
         self.written_gradients: dict[int, Value] = {}

@@ -17,7 +17,8 @@ import jax
 
 from fnjax.torch._autograd.function.ctx import is_written, mark
 from fnjax.torch._autograd.function.substitution import substitute, substituting
-from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.errors import NotSupported, find_definition
+from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.recording.journal import Journal
 from fnjax.torch.recording.rng import Stream
 
@@ -138,25 +139,29 @@ class Reached:
         self,
         reachable: Sequence[Reachable],
         arrays: Iterable[Any],
-        name: str,
+        cls: Any,
         modules: Sequence[Any],
         constant: Sequence[Tensor],
+        start: int | None,
     ) -> None:
-        self._reachable, self._arrays, self._name, self._modules = reachable, arrays, name, modules
+        self._start = start
+        self._reachable, self._arrays, self._modules = reachable, arrays, modules
+        self._cls, self._name = cls, cls.__qualname__
         objects = {id(k.tensor) for k in reachable}
         self._constant = [t for t in constant if id(t) not in objects]
         self._marks = [mark(t) for t in self._constant]
 
     def __enter__(self) -> Self:
-        self._attributes = []
+        self._attributes, self._values, self._dtypes = [], list[Any](), list[Any]()
         for module, attributes in self._modules:
             own = vars(module)
             if own.keys() != attributes.keys() or any(own[k] is not v for k, v in attributes.items()):
                 self._attributes.append((own, dict(own)))
                 own.update(attributes)
-        if self._reachable:
+        if self._reachable or self._start is not None:
             self._journal = Journal(is_branch=False)
             self._journal.__enter__()
+        if self._reachable:
             self._block = substituting()
             self._block.__enter__()
             self._dtypes = [k.tensor.dtype for k in self._reachable]
@@ -178,21 +183,43 @@ class Reached:
                 UserWarning,
                 stacklevel=2,
             )
-        if not self._reachable:
-            return
         written = any(k.tensor.memory.value is not v for k, v in zip(self._reachable, self._values, strict=True))
         for k, before in zip(self._reachable, self._dtypes, strict=True):
             if k.tensor.dtype is not before:
                 k.tensor.dtype = before
-        self._journal.take_back()
-        self._block.__exit__(None, None, None)
-        self._journal.__exit__(*error)
-        if written and error[0] is None:
+        if self._reachable:
+            self._block.__exit__(None, None, None)
+        if self._reachable or self._start is not None:
+            self._journal.__exit__(*error)
+        if error[0] is not None:
+            return
+        if self._start is not None:
+            self._refuse_lost(self._start)
+        if written:
             warnings.warn(
                 f"{self._name}.backward writes to a parameter or buffer that is not its argument: the write is taken "
                 "back, since JAX runs backward when the new state has been returned",
                 UserWarning,
                 stacklevel=2,
+            )
+
+    def _refuse_lost(self, start: int) -> None:
+        """Raise NotSupported if backward wrote a traced value to memory that is older than the program."""
+        lost = [
+            (storage, old)
+            for storage, old in self._journal.storages.values()
+            if storage.serial < start and storage.value is not old
+        ]
+        lost = [(s, old) for s, old in lost if is_known(old.array) and not is_known(s.value.array)]
+        for storage, old in lost:
+            storage.value = old
+            storage.version += 1
+        if lost:
+            raise NotSupported(
+                f"a write of {self._name}.backward to a tensor of shape {tuple(lost[0][1].array.shape)} from outside "
+                "of the function that JAX traces: the new value would be lost",
+                "return it as the gradient of an argument",
+                find_definition([self._cls.backward]),
             )
 
     def take_gradients(self, found: list[Any], first: int) -> list[Any]:

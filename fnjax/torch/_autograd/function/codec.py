@@ -191,9 +191,10 @@ class TensorCodec(NamedTuple):
             for g, kind in zip(grads, facts.results, strict=False)
         ]
         unwritten = [g.memory.value if isinstance(g, Tensor) else None for g in given]
+        start = None if call is None or is_known_call else call.start
         constant = [saved[k] if isinstance(k, int) else vars(own).get(k) for k in facts.constant]
         with (
-            Reached(facts.reachable, captured, self.cls.__qualname__, modules, constant) as reached,
+            Reached(facts.reachable, captured, self.cls, modules, constant, start) as reached,
             fork(),
             set_mode(BACKWARD, in_forward=False),
             exchanging(),

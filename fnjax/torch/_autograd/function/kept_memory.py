@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -82,26 +82,33 @@ class Kept(NamedTuple):
 
 
 def list_kept(
-    on_ctx: Sequence[Tensor], owners: dict[int, int], arguments: Sequence[Any], results: Sequence[Any]
-) -> Iterator[Kept]:
-    """Yield the tensors on ctx whose memory others may write to after forward.
+    on_ctx: Sequence[Tensor],
+    roots: Sequence[Storage],
+    owners: dict[int, int],
+    arguments: Sequence[Any],
+    results: Sequence[Any],
+) -> tuple[Kept, ...]:
+    """Return the tensors on ctx whose memory others may write to after forward.
 
     Args:
         on_ctx: the tensors on ctx.
+        roots: their storages.
         owners: by the ids of their storages the indices of arguments and results.
         arguments: the arguments.
         results: the results, which have the indices -1, -2, ...
     """
-    for at, t in enumerate(on_ctx):
-        root = find_root(t.memory)
+    found: list[Kept] = []
+    for at, (t, root) in enumerate(zip(on_ctx, roots, strict=True)):
         owner = owners.get(id(root))
         if owner is None:
-            yield Kept(at, None, guard_memory(t), None)
+            found.append(Kept(at, None, guard_memory(t), None))
             continue
         of = arguments[owner] if owner >= 0 else results[-1 - owner]
         is_view = t is of or (t.memory is root is of.memory and not t.part and are_same(of.layout, root.layout))
         offset = 0 if t is of else offset_of(t.layout)
-        yield Kept(at, owner, None, (offset, t.layout.shape, t.layout.strides) if is_view else None)
+        view = (offset, t.layout.shape, t.layout.strides) if is_view else None
+        found.append(Kept(at, owner, None, view))
+    return tuple(found)
 
 
 def read_written(

@@ -21,6 +21,7 @@ from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.process_groups import get_default
+from fnjax.torch.recording.storage import Storage
 
 
 class Place(NamedTuple):
@@ -136,6 +137,7 @@ def save(
         setattr(ctx, name, value)
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
     on_ctx = list_tensors(facts["saved"], held)
+    roots = [find_root(t.memory) for t in on_ctx]
     graph = keep_graph(on_ctx, [k.tensor for k in reachable])
     if graph is not None:
         ctx._torch_pullback = graph[1]
@@ -155,8 +157,8 @@ def save(
         None if graph is None else graph[0],
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
-        () if call is None else tuple(find_places(on_ctx, objects, graph is not None)),
-        () if call is None else tuple(list_kept(on_ctx, call.owners, tensors, members)),
+        () if call is None else tuple(find_places(on_ctx, roots, objects, graph is not None)),
+        () if call is None else list_kept(on_ctx, roots, call.owners, tensors, members),
     )
     ctx._non_differentiable = tuple(t.array for t in facts["non_differentiable"])
     ctx._materialize = facts["materialize"]
@@ -169,18 +171,21 @@ def save(
     return ForwardCtx(own, ctx._facts, on_ctx, known)
 
 
-def find_places(tensors: Sequence[Tensor], objects: set[int], has_graph: bool) -> Iterator[Place]:
+def find_places(
+    tensors: Sequence[Tensor], roots: Sequence[Storage], objects: set[int], has_graph: bool
+) -> Iterator[Place]:
     """Yield the places of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
 
     Args:
         tensors: the tensors on ctx.
+        roots: their storages.
         objects: the ids of the tensors that backward receives by reference.
         has_graph: whether some tensors are results of a recorded graph, which has arrays of its own.
     """
     groups: dict[int, list[int]] = {}
-    for i, t in enumerate(tensors):
+    for i, (t, root) in enumerate(zip(tensors, roots, strict=True)):
         if id(t) not in objects and not is_constant(t):
-            groups.setdefault(id(find_root(t.memory)), []).append(i)
+            groups.setdefault(id(root), []).append(i)
     for group in groups.values():
         whole = [i for i in group if (t := tensors[i]).layout is t.memory.layout and not t.memory.is_chosen]
         for i in sorted(group, key=lambda i: i not in whole):

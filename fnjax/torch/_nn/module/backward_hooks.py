@@ -11,8 +11,8 @@ from fnjax._primitives.nondifferentiable import nondifferentiable
 from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch._autograd.engine import is_recording
 from fnjax.torch._autograd.function.function import Function
-from fnjax.torch._autograd.hooks import Reads, find_definition
-from fnjax.torch.errors import NotSupported
+from fnjax.torch._autograd.hooks import Reads
+from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, make
 
 Hook = Callable[..., Any]
