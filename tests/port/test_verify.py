@@ -12,11 +12,13 @@ import threading
 import numpy as np
 import pytest
 
+import fnjax.torch
 from fnjax.__main__ import main
 from fnjax.port import port_source
 from fnjax.port.compare.values import Made
 from fnjax.port.verify import Job, Verdict, verify
 from fnjax.port.verify.calls import read_arguments
+from fnjax.port.verify.candidates import Options
 from fnjax.port.verify.hints import read_hints
 from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
@@ -464,6 +466,11 @@ def test_what_the_source_tells(text, wanted):
     if name == "Applied":
         assert list(found["config"].keys) == ["scale"]
         assert found["sizes"].length == 2
+    if name == "Affine":
+        members = text.replace("weight, bias", "weight: Mode, bias, other=Mode.UP")
+        weight, bias, other = read_hints(ast.parse(members), name)[1:]
+        assert (weight.enumeration, bias.enumeration, other.enumeration) == ("Mode", "", "Mode")
+        assert str(Options(other, fnjax.torch).likely[0]) == "[*Mode][0]"
     if name == "Called":
         assert found["x"].list_ranks() == [3]
         assert "empty" in found["layer"].attributes["gain"].facts

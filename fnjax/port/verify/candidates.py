@@ -152,6 +152,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
         (re.search(r"(Tuple|tuple|List|list|Sequence)\[int|Size|_size", annotation), ["row"]),
         (is_dim and re.search(r"\bint\b", annotation), ["dim"]),
         *((re.search(rf"\b{word}\b", annotation), [kind]) for word, kind in ANNOTATED.items()),
+        (hints.enumeration and hints.attributes.keys() <= {"name", "value"}, ["member"]),
         (hints.keys, ["keys"]),
         (foreign and "graded" not in facts, ["object"]),
         ("dtype" in facts or "dtype" in name, ["dtype"]),
@@ -195,6 +196,8 @@ def _list_values(kind: str, hints: Hints, torch: Any) -> list[Any]:
         return [dict.fromkeys(hints.keys, v) for v in (4, 2, 1.0, True)]
     if kind == "object":
         return [Made(text) for text in _write_objects(hints, torch)]
+    if kind == "member":
+        return [Made(f"[*{hints.enumeration}][{i}]") for i in range(3)]
     if kind == "row":
         starts = ((1, 2, 3, 2), (3, 4, 2, 5), (1, 1, 1, 1), (0, 1, 2, 3), (0,) * 4)
         rows = [tuple(r[:n]) for n in ([hints.length] if hints.length else [2, 1, 3]) for r in starts]

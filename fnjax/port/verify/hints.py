@@ -40,6 +40,7 @@ class Hints:
         least: how many members are read of it by index, at least.
         member: hints on its members, where a loop iterates over it.
         star: whether it is `*args`.
+        enumeration: the class of which it may be a member, by its annotation, its default or a comparison; or "".
     """
 
     name: str
@@ -54,6 +55,7 @@ class Hints:
     least: int = 0
     member: Hints | None = None
     star: bool = False
+    enumeration: str = ""
 
     def list_ranks(self) -> list[int]:
         """Return how many axes it may have as a tensor, by what is unpacked, read or compared of its shape."""
@@ -159,6 +161,8 @@ class _HintReader:
         made = Hints(param.arg, ast.unparse(param.annotation) if param.annotation else "")
         if default is not None:
             made.optional, made.default = _read_literal(default)
+        is_class = re.fullmatch(r"(?!Any$|Callable$|Tensor$|Module$)[A-Z]\w*", made.annotation)
+        made.enumeration = made.annotation if is_class else _find_enumeration(default)
         self.found[param.arg] = made
 
     def _note_gradients(self, backward: Function) -> None:
@@ -218,6 +222,7 @@ class _HintReader:
                 elif found and type(key) is int:
                     hint.least = max(hint.least, -key, key + 1)
             elif isinstance(node, ast.Compare) and (hint := self._find_parameter(node.left, names)):
+                hint.enumeration = hint.enumeration or _find_enumeration(node.comparators[0])
                 for found, value in map(_read_literal, node.comparators):
                     number = isinstance(value, (int, float)) and not isinstance(value, bool)
                     hint.facts |= (
@@ -344,6 +349,14 @@ def _iter_in_order(node: ast.AST) -> Iterator[ast.AST]:
     yield node
     for child in ast.iter_child_nodes(node):
         yield from _iter_in_order(child)
+
+
+def _find_enumeration(node: ast.expr | None) -> str:
+    """Return the class of an expression such as `Rounding.UP`; else ""."""
+    match node:
+        case ast.Attribute(value=ast.Name(id=name)) if name[0].isupper():
+            return name
+    return ""
 
 
 def _read_literal(node: ast.expr) -> tuple[bool, Any]:
