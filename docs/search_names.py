@@ -16,9 +16,9 @@ from pathlib import Path
 TAGS = {  # by the place that answers
     "coming-from-pytorch.html#same-name-other-meaning": "transpose repeat std var max min sort",
     "coming-from-pytorch.html#training-code": "requires_grad backward zero_grad retain_graph detach no_grad optimizer",
-    "errors.html#save-for-backward": "save number ctx",
-    "errors.html#torch-habits": "clamp view squeeze unsqueeze",
-    "errors.html#traced-value": "float int bool item print jit",
+    "errors/calling.html#save-for-backward": "save number ctx",
+    "errors/calling.html#torch-habits": "clamp view squeeze unsqueeze",
+    "errors/calling.html#traced-value": "float int bool item print jit",
     "guides/debugging.html#print-and-stop": "print jit value",
     "guides/modules.html#a-function-of-its-parameters": "optimizer optim parameters dropout seed",
     "guides/training.html": "optimizer optax sgd",

@@ -46,7 +46,7 @@ __all__ = [
     "UnknownOperatorError",
 ]
 
-EXPLAIN = "fnjax explain"  # the command that prints the entry of an error on docs/errors.md
+EXPLAIN = "fnjax explain"  # the command that prints the entry of an error on docs/errors.md and the pages below
 
 
 class FnjaxError(Exception):

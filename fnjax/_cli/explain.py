@@ -1,4 +1,4 @@
-"""`fnjax explain`: the entry of an error on the page of errors."""
+"""`fnjax explain`: the entry of an error on the pages of errors."""
 
 from __future__ import annotations
 
@@ -28,11 +28,13 @@ def add(commands: Any) -> None:
 def read_entries() -> dict[str, tuple[str, str]]:
     """Return the title and the text of each entry, by name."""
     here = Path(__file__)
-    installed = here.with_name("errors.md")
-    page = (installed if installed.is_file() else here.parents[2] / "docs/errors.md").read_text(encoding="utf-8")
-    parts = _HEADING.split(page)[1:]
-    texts = [re.split(r"^#{1,3} ", text, flags=re.MULTILINE)[0].strip() for text in parts[2::3]]
-    return {name: (title, text) for title, name, text in zip(parts[::3], parts[1::3], texts, strict=True)}
+    folder = here.parent if here.with_name("errors.md").is_file() else here.parents[2] / "docs"  # a wheel has them here
+    found = {}
+    for path in [*sorted((folder / "errors").glob("*.md")), folder / "errors.md"]:
+        parts = _HEADING.split(path.read_text(encoding="utf-8"))[1:]
+        texts = [re.split(r"^#{1,3} ", text, flags=re.MULTILINE)[0].strip() for text in parts[2::3]]
+        found |= {name: (title, text) for title, name, text in zip(parts[::3], parts[1::3], texts, strict=True)}
+    return found
 
 
 def _run_explain(options: argparse.Namespace) -> int:
