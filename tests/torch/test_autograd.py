@@ -81,6 +81,39 @@ def returned_twice(x):
         found.append(w.grad)
     return found
 
+class Several(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.set_materialize_grads(False)
+        y = x * 2
+        ctx.mark_non_differentiable(y)
+        return x.long(), y, x * 3, x * 4
+
+    @staticmethod
+    def backward(ctx, a, b, c, d):
+        return c * 3 * (10 if a is None else 1) * (100 if d is None else 1)
+
+def unused(x):
+    w = leaf(x)
+    a, b, c, d = Several.apply(w)
+    c.sum().backward()
+    return w.grad, torch.tensor([t.requires_grad for t in (a, b, c, d)])
+
+class Counts(Function):
+    @staticmethod
+    def forward(ctx, x, counts):
+        ctx.counts = counts
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        ctx.counts["n"] += 1
+        return g * ctx.counts["n"], None
+
+def counted(x):
+    counts = {"n": 0}
+    return Counts.apply(Counts.apply(x, counts), counts)
+
 class Needs(Function):
     @staticmethod
     def forward(ctx, x, y):
@@ -192,6 +225,7 @@ VALUES = {  # by PyTorch 2.13, of [1, 2, 3]
         [4, 8, 12],
     ],
     "returned_twice": [[1620, 1620, 1620], [1026, 1026, 1026]],
+    "unused": [[3000, 3000, 3000], [False, False, True, True]],
     "needs": [[108, 132, 172], [12, 18, 28], [104, 116, 136], [True, False, True, False]],
     "written_gradient": [[2, 2, 2], [4, 4, 4], [4, 4, 4], [4, 4, 4]],
     "packed": [[2, 4, 6], [10, 20, 30], [4, 8, 12], [4, 8, 12], [2, 2, 2]],
@@ -229,3 +263,11 @@ def test_backward_adds_to_a_tensor_that_is_no_argument(module):
     with pytest.raises(torch.NotSupported, match=r"(?s)a write of Accumulates.backward .* lost.*autograd_of.py:\d+"):
         jax.jit(gradient)(x)
     np.testing.assert_array_equal(module.box.total.numpy(), [2, 2, 2])
+
+
+def test_backward_changes_an_object_on_ctx(module):
+    """The caller's dict is the one on ctx where gradients have concrete values; under jit a change warns."""
+    gradient = jax.grad(lambda x: torch.jax_view(module.counted)(x).sum())
+    np.testing.assert_array_equal(gradient(jnp.ones(3)), [2, 2, 2])  # by PyTorch 2.13
+    with pytest.warns(UserWarning, match="Counts.backward changed ctx.counts where JAX traces it: the caller"):
+        jax.jit(gradient)(jnp.ones(3))

@@ -22,14 +22,14 @@ from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
 KEPT = "KeptBackward"  # the name of a node that replaces a graph which forward saved on ctx
 
 
-def _run_kept(leaves: Sequence[Any], kept: Any, pullback: Callable[..., Any]) -> Any:
-    """Return the results of an operation that ran before on these leaves; its gradient is the pullback."""
+def _run_kept(leaves: Sequence[Any], kept: Any, linear: Callable[..., Any]) -> Any:
+    """Return the results of an operation that ran before on these leaves, and was linearized there."""
 
-    @jax.custom_vjp
+    @jax.custom_jvp
     def function(*_: Any) -> Any:
         return kept
 
-    function.defvjp(lambda *_: (kept, None), lambda _, cotangents: tuple(pullback(cotangents)))
+    function.defjvp(lambda _, tangents: (kept, linear(*tangents)))
     return function(*leaves)
 
 
@@ -62,8 +62,8 @@ def replay(
         with set_mode(Mode(enabled=False)), _recording(True):
             for node in nodes:
                 if node.kept is not None and not runs_again:
-                    kept, at, pullback = node.kept
-                    results = _run_kept([find(node.parents[i]) for i in at], kept, pullback)
+                    kept, at, linear = node.kept
+                    results = _run_kept([find(node.parents[i]) for i in at], kept, linear)
                     known |= {(id(node), i): array for i, array in enumerate(results)}
                     continue
                 draws = contextlib.nullcontext() if node.draws is None else node.draws.resume()

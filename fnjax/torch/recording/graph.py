@@ -73,8 +73,8 @@ class Node:
         draws: the position of its random numbers in their stream, since a gradient runs it again; or None.
         contexts: the blocks of autocast and the saved_tensors_hooks in which it ran.
         reads: values of further arguments, which only its gradient reads: only second derivatives flow into them.
-        kept: its results, the indices of the parents that require grad, and the pullback of jax.vjp; None if its
-            gradient runs it again.
+        kept: its results, the indices of the parents that require grad, and the function of jax.linearize; None if
+            its gradient runs it again.
         serial: a number that is larger than those of all earlier nodes.
     """
 
@@ -314,11 +314,12 @@ def compute(
     arrays = [p.array for p in (*parents, *reads)]
     recorded = differentiable and mode.enabled and not mode.constant and any(p.requires_grad for p in parents)
     draws = Stream() if recorded else None
-    at, pullback = [], None
+    at, linear = [], None
     if runs_once and recorded and not is_transformed():
         at = [i for i, p in enumerate(parents) if p.requires_grad]
         with set_mode(Mode(enabled=False)):
-            results, pullback = jax.vjp(functools.partial(_replace, function, arrays, at), *(arrays[i] for i in at))
+            called = functools.partial(_replace, function, arrays, at)
+            results, linear = jax.linearize(called, *(arrays[i] for i in at))
     elif not any(isinstance(a, jax.core.Tracer) for a in arrays) and is_transformed() and all(map(is_small, arrays)):
         with jax.ensure_compile_time_eval():  # lengths, grids, shapes: what nobody traces stays known under jit
             results = function(*arrays)
@@ -329,7 +330,7 @@ def compute(
     if draws is None:
         return [Value(x) for x in results]
     node = Node(function, parents, name, draws if draws.is_used else None, reads)
-    node.kept = None if pullback is None else (results, at, pullback)
+    node.kept = None if linear is None else (results, at, linear)
     inexact = jax.numpy.inexact
     found = [
         Value(x, node, i, requires_grad=True) if jax.numpy.issubdtype(x.dtype, inexact) else Value(x)

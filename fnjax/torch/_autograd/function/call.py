@@ -46,6 +46,7 @@ class Call:
             of the tensor, the index of the input that it is, or a constant.
         same: for each result that is not an input, the index of the last one that is the same object: only that has a
             gradient; for others their own.
+        non_differentiable: the indices of the results that forward marked so.
         contained: the number of tensors in containers that are not inputs: the last results, without gradients.
         is_conditional: whether a traced test decides on a use of a result.
         lenders: for each result, the index of the input or earlier result whose memory it shares; else None.
@@ -85,6 +86,7 @@ class Call:
         self.returned: list[int | None] = []
         self.nested: dict[int, tuple[Any, list[Any]]] = {}
         self.same: list[int] = []
+        self.non_differentiable: set[int] = set()
         self.contained = 0
         self.is_conditional = False
         self.lenders: list[int | None] = []
@@ -114,6 +116,8 @@ class Call:
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         last = {id(m): i for i, m in enumerate(members)}
         self.same = [last[id(m)] if isinstance(m, Tensor) and id(m) not in inputs else i for i, m in enumerate(members)]
+        constant = [id(x) for x in own._own["non_differentiable"]]
+        self.non_differentiable = {i for i, m in enumerate(members) if id(m) in constant}
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         self.owners = owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.lenders = [

@@ -6,6 +6,7 @@ its own values again. What backward leaves in their `.grad` is then their gradie
 
 from __future__ import annotations
 
+import copy
 import functools
 import types
 import warnings
@@ -301,9 +302,18 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
     return [t for t in found.values() if t.layout is t.memory.layout and not t.part]
 
 
+def _is_plain(value: Any) -> bool:
+    """Return whether a list or dict holds no tensors or other objects."""
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_plain, value))
+    return all(map(_is_plain, value.values())) if type(value) is dict else isinstance(value, _PLAIN)
+
+
 def hold(value: Any, wanted: set[int]) -> Any:
-    """Return a value of ctx in which modules, and tensors whose ids are wanted, are wrapped as `Held`."""
+    """Return a value of ctx in which modules, tensors whose ids are wanted, and plain containers are `Held`."""
     if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
+        return Held(value)
+    if type(value) in {list, dict} and _is_plain(value):
         return Held(value)
     if isinstance(value, types.FunctionType) and value.__closure__:
         contents = [cell.cell_contents for cell in value.__closure__ if cell != types.CellType()]
@@ -318,14 +328,14 @@ def hold(value: Any, wanted: set[int]) -> Any:
     return value
 
 
-def release(value: Any) -> Any:
-    """Return a value of ctx without the wrappers of `hold`."""
+def release(value: Any, *, copies: bool = False) -> Any:
+    """Return a value of ctx without the wrappers of `hold`; with `copies`, containers are not the caller's own."""
     if isinstance(value, Held):
-        return value.value
+        return copy.deepcopy(value.value) if copies and type(value.value) in {list, dict} else value.value
     if isinstance(value, HeldFunction):
-        return _rebuild(value.function, release(list(value.cells)))
+        return _rebuild(value.function, release(list(value.cells), copies=copies))
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):
-        return type(value)(map(release, value))
+        return type(value)(release(v, copies=copies) for v in value)
     if type(value) is dict:
-        return {k: release(v) for k, v in value.items()}
+        return {k: release(v, copies=copies) for k, v in value.items()}
     return value

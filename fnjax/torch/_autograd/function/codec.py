@@ -133,7 +133,7 @@ class TensorCodec(NamedTuple):
         assert self.spec.jvp is not None
         facts: Saved = ctx._facts
         self._refuse_reached(facts.reachable, "jvp")
-        own = self._reopen(ctx)
+        own = self._reopen(ctx, True)
         saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx._saved, facts.forward, strict=True)]
         own._own |= {"saved": tuple(saved)}
         given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(facts.needs)]]
@@ -142,11 +142,11 @@ class TensorCodec(NamedTuple):
         members = found if isinstance(found, tuple) else (found,)
         return tuple(m.array if isinstance(m, Tensor) else m for m in members)
 
-    def _reopen(self, ctx: Any) -> FunctionCtx:
-        """Return a ctx of the class with the attributes that forward set, without the saved tensors."""
+    def _reopen(self, ctx: Any, copies: bool) -> FunctionCtx:
+        """Return a ctx of the class with the attributes that forward set, or copies, without the saved tensors."""
         own: FunctionCtx = self.cls._ctx()
         own.needs_input_grad = NeedsInputGrad(ctx._facts.needs)
-        vars(own).update({k: release(getattr(ctx, k)) for k in ctx._facts.attributes})
+        vars(own).update({k: release(getattr(ctx, k), copies=copies) for k in ctx._facts.attributes})
         return own
 
     def backward(self, ctx: Any, grad_outputs: Sequence[Any]) -> Any:
@@ -171,7 +171,7 @@ class TensorCodec(NamedTuple):
             own, on_ctx, modules = of_forward.own, of_forward.on_ctx, []
             saved = [*of_forward.saved]
         else:
-            of_forward, own = None, self._reopen(ctx)
+            of_forward, own = None, self._reopen(ctx, not is_known_call or RECORDS_GRADIENTS.get())
             saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
             for i, at in facts.instead.items():
                 kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
@@ -204,7 +204,7 @@ class TensorCodec(NamedTuple):
                 attributes = {k: vars(own)[k] for k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
-            is_copy = is_known_call and of_forward is None
+            is_copy = call is not None and of_forward is None and (is_known_call or len(facts.attributes) > 0)
             before = list_contents(own) if is_copy else {}
             is_boxed = getattr(self.cls, "boxed_grads_call", False)
             method: Any = self.spec.backward
@@ -214,7 +214,7 @@ class TensorCodec(NamedTuple):
                     if value is not None and g.memory.value is not value:
                         call.written_gradients[i] = g.memory.value
             if is_copy:
-                self._warn_of_altered(call, find_altered(own, before))
+                self._warn_of_altered(call, own, find_altered(own, before), is_known_call)
             found = list(returned) if isinstance(returned, tuple) else [returned]
             found = [self._leave(i, f, facts) for i, f in enumerate(found)]
             captured = reached.take_gradients(found, len(facts.needs))
@@ -234,13 +234,20 @@ class TensorCodec(NamedTuple):
                 raise gradient_for_static(self.spec.backward, self.spec.name, name, index, gradient)
         return gradient.array if isinstance(gradient, Tensor) else gradient
 
-    def _warn_of_altered(self, call: Call, altered: list[str]) -> None:
-        """Warn if backward runs again for a call after it changed ctx: unlike PyTorch, the changes are not seen."""
-        if call.altered:
+    def _warn_of_altered(self, call: Call, own: FunctionCtx, altered: list[str], is_known_call: bool) -> None:
+        """Warn if backward changed ctx and, unlike in PyTorch, neither a second run nor the caller sees the change."""
+        altered = [k for k in altered if vars(own).get(k) is not None]  # memory that is given up
+        containers = [k for k in altered if isinstance(vars(own).get(k), (list, dict, set))]
+        if call.altered or (containers and not is_known_call):
+            name = (call.altered or containers)[0]
             warnings.warn(
-                f"{self.cls.__qualname__}.backward changed ctx.{call.altered[0]} when it ran for this call before, "
-                "and finds what forward left there, since JAX runs backward on what forward saved; leave ctx as it is "
-                "in backward",
+                f"{self.cls.__qualname__}.backward changed ctx.{name} "
+                + (
+                    "when it ran for this call before, and finds what forward left there"
+                    if call.altered
+                    else "where JAX traces it: the caller, and a run for another call, do not see the change"
+                )
+                + ", since JAX runs backward on what forward saved; leave ctx as it is in backward",
                 UserWarning,
                 stacklevel=2,
             )

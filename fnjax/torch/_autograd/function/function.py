@@ -208,6 +208,7 @@ def _run(
             results.append(others[i])
             continue
         value, target = next(values), call.returned[i]
+        value = Value(value.array) if i in call.non_differentiable else value
         written = args[target] if target is not None else None
         if isinstance(written, Tensor) and target in call.dirty:
             write(written, value, True)
