@@ -888,10 +888,14 @@ def test_ctx_keeps_the_object(keeps):
 
 
 def test_forward_runs_once_and_backward_finds_its_ctx(keeps):
-    """Outside of JAX's transformations first derivatives run forward once, and the changes of backward remain."""
+    """Outside of JAX's transformations first derivatives run forward once; within, other numbers on ctx raise."""
     gradient, seen = keeps.once(torch.torch_view(jnp.array([1.0, 2.0, 3.0])))
     np.testing.assert_array_equal(gradient.numpy(), [161616, 444444, 848484])  # by PyTorch 2.13
     assert seen == ["forward"] * 3 + ["backward"] * 6
+    with pytest.raises(
+        torch.NotSupported, match=r"(?s)Once.forward runs again .* leaves ctx.factor = 100.0, where it "
+    ):
+        jax.jit(torch.jax_view(lambda x: keeps.once(x)[0]))(jnp.ones(3))
 
 
 @pytest.fixture(scope="module")

@@ -53,6 +53,7 @@ class Call:
         owners: by the ids of forward's storages the indices of the inputs and results.
         memories: the memory of the inputs and results that are tensors, by their indices.
         start: a serial number: storages with smaller ones are older than the program in which the call is made.
+        numbers: by `needs_input_grad` the numbers and strings that forward left on ctx when it first ran.
         is_eager: whether the call is made outside of JAX's transformations.
         forward_ctx: the ctx of forward (`saved.ForwardCtx`), if the call is eager and differentiated; else None.
         constants: the indices of the arguments that are tensors and not traced.
@@ -94,6 +95,7 @@ class Call:
         self.memories: dict[int, Memory] = {}
         journal = get_journal()
         self.start = next_serial() if journal is None else journal.program_start
+        self.numbers: dict[tuple[bool, ...], dict[str, Any]] = {}
         self.is_eager = not is_transformed()
         self.forward_ctx: Any = None
         self.written_gradients: dict[int, Value] = {}

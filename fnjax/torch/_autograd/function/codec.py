@@ -26,7 +26,7 @@ from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import make_number
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
@@ -75,6 +75,8 @@ class TensorCodec(NamedTuple):
                     raise x.refuse()
             _check_reached(tensors, journal, read, own)
             call.draws.check()
+            if len(vars(own)) > 2:  # it has attributes
+                self._check_again(own, needs)
             call.is_tuple = isinstance(result, tuple)
             written = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
             inputs = call.note_results(own, tensors, members, written)
@@ -88,6 +90,23 @@ class TensorCodec(NamedTuple):
             arrays = [m.array if isinstance(m, Tensor) else m for m in members]
         further = [*changed, *nested]  # of which backward gets no gradient
         return (*arrays, *further) if call.is_tuple or further else arrays[0]
+
+    def _check_again(self, own: FunctionCtx, needs: tuple[bool, ...]) -> None:
+        """Check that forward leaves the same numbers on ctx as in its first run: PyTorch runs it once.
+
+        Raises:
+            NotSupported: it leaves another number or string.
+        """
+        numbers = {k: v for k, v in vars(own).items() if type(v) in {bool, int, float, str}}
+        before = self.call.numbers.setdefault(needs, numbers)
+        for k, v in numbers.items():
+            if before.get(k, v) != v and v == v:  # noqa: PLR0124 - no NaN
+                raise NotSupported(
+                    f"{self.cls.__qualname__}.forward runs again for its gradient, and leaves ctx.{k} = {v!r}, where "
+                    f"it left {before[k]!r} before",
+                    "pass what changes as an argument of apply",
+                    find_definition([self.spec.forward]),
+                )
 
     def _enter(self, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Tensor | None]) -> list[Any]:
         """Return the arguments of a method: arrays as tensors, or as numbers.
