@@ -57,3 +57,11 @@ def test_dependence(name):
     """A result depends on what it is computed from, on the index of a branch, and on the condition of a loop."""
     f, expected = PROGRAMS[name]
     assert dependence(f, 1.0, 2.0, 3.0, 4.0) == expected
+
+
+def test_a_function_is_named_in_the_program():
+    """Profilers and dumps of XLA show a Function's operations, forward and backward, under its name."""
+    gradient = jax.jit(jax.value_and_grad(lambda x: SavedInput.apply(x).sum()))
+    text = gradient.lower(jnp.ones(3)).as_text(debug_info=True)
+    assert "/jvp(SavedInput)/" in text
+    assert "/transpose(jvp(SavedInput))/" in text

@@ -116,7 +116,8 @@ def call_bound(spec: Spec, arguments: Arguments, positional: Sequence[Any]) -> A
         from fnjax.collectives.device_copies import DeviceCopies  # other classes need no collectives
 
         rule = DeviceCopies(this)
-    outputs = call(rule, operands)
+    with jax.named_scope(this.name):
+        outputs = call(rule, operands)
     return outputs[0] if this.form is ONE_ARRAY else this.form.fill(outputs)
 
 

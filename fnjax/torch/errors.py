@@ -48,8 +48,13 @@ def find_line() -> str:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         file = frame.f_code.co_filename
-        inside = file.startswith((_HERE, "<")) or file == contextlib.__file__
-        if not inside and "/site-packages/jax" not in file and "/fnjax/_" not in file:
+        if not is_ours(file):
             return f"{file}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
+
+
+def is_ours(file: str) -> bool:
+    """Return whether a file is of fnjax, JAX or the standard library's contextlib: not the user's source."""
+    inside = file.startswith((_HERE, "<")) or file == contextlib.__file__
+    return inside or "/site-packages/jax" in file or "/fnjax/_" in file

@@ -1,7 +1,9 @@
 """torch.nn.Module and its containers: names, state dicts, hooks, copies."""
 
 import copy
+import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -123,3 +125,45 @@ def test_deepcopy_shares_nothing_but_what_was_shared():
     assert model[0].bias.sum().item() == 0
     assert made[1].bias.sum().item() == 21
     assert made[0].bias.requires_grad
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        (x,) = ctx.saved_tensors
+        return 2 * x * grad_output
+
+
+class Squares(nn.Module):
+    """A module in a list, which calls a Function."""
+
+    def __init__(self, n):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Bilinear(n, n, n)])
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(Square.apply(x), x)
+        return x
+
+
+def test_names_in_programs_and_errors():
+    """Operations, also of backward, have their module's and Function's names; an error has a note on its module."""
+    with torch.seed(0):
+        model = nn.Sequential(Squares(3))
+    params = torch.jax_view(dict(model.named_parameters()))
+    gradient = jax.jit(jax.value_and_grad(lambda x: torch.func.functional_call(model, params, (x,)).sum()))
+    names = set(re.findall(r'op_name="([^"]*)"', gradient.lower(jnp.ones((2, 3))).compile().as_text()))
+    for part in ("/jvp(Sequential)/0/layers.0/", "/transpose(jvp(Sequential))/0/layers.0/"):
+        assert any(part in name for name in names), names
+    assert any("transpose(jvp(Sequential))/0/Square/" in name for name in names), names
+    for x in (torch.ones(2, 4), jnp.ones((2, 4))):
+        with pytest.raises(RuntimeError) as caught:
+            model(x)
+        (note,) = (n for n in caught.value.__notes__ if n.startswith("  in module"))
+        assert re.fullmatch(r"  in module: Bilinear '0.layers.0' of Sequential, .*test_modules.py:\d+", note), note

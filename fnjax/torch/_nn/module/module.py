@@ -23,6 +23,7 @@ from fnjax.torch._nn.module.copies import call_copy
 from fnjax.torch._nn.module.members import Members
 from fnjax.torch._nn.module.parameter import Buffer, Parameter, has_traced_copy, name_type
 from fnjax.torch._nn.module.pytree import register
+from fnjax.torch._nn.module.scopes import Scope
 from fnjax.torch._nn.module.state_dict import StateDict, without_recording
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.to_arguments import read_conversion
@@ -359,6 +360,10 @@ class Module(Members, StateDict, Stateful):
         )
 
     def _call(self, *args: Any, **kwargs: Any) -> Any:
+        with Scope(self):
+            return self._call_hooked(args, kwargs)
+
+    def _call_hooked(self, args: Any, kwargs: Any) -> Any:
         for hook, named in [*self._forward_pre_hooks.values()]:
             changed = hook(self, args, kwargs) if named else hook(self, args)
             if changed is None:
