@@ -1,6 +1,9 @@
 """Each misuse is an error with PyTorch's phrase, the names, the expected and the received value, and the remedy."""
 
 import functools
+import os
+import traceback
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -11,6 +14,7 @@ import pytest
 import fnjax
 
 X = jnp.array([1.0, 2.0])
+PACKAGE = str(Path(fnjax.__file__).parent) + os.sep
 
 
 def function(forward=lambda ctx, x: x * 2, backward=lambda ctx, *grads: grads[0], **members):
@@ -467,3 +471,25 @@ def test_errors_of_jax_name_the_argument(pytree):
     Fn = function(forward, pytree=pytree)
     with pytest.raises(jax.errors.TracerBoolConversionError, match=rf"the arguments params{'.w' * pytree} and x\."):
         jax.jit(Fn.apply)({"w": X[0]} if pytree else X[0], X[0])
+
+
+@pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize("method", ["forward", "backward"])
+def test_tracebacks_have_no_frames_of_fnjax(method, how):
+    """As JAX leaves out its own; with JAX_TRACEBACK_FILTERING=off all are there."""
+    Fn = function(**{method: lambda ctx, *_: undefined})  # noqa: F821 - which is the error
+    before = jax.config.values["jax_traceback_filtering"]
+
+    def list_files(filtering):
+        jax.config.update("jax_traceback_filtering", filtering)
+        try:
+            with pytest.raises(NameError, match="undefined") as caught:
+                how(jax.grad(lambda x: Fn.apply(x).sum()))(X)
+        finally:
+            jax.config.update("jax_traceback_filtering", before)
+        return [frame.filename for frame in traceback.extract_tb(caught.value.__traceback__)]
+
+    files = list_files("auto")
+    assert files[-1] == __file__
+    assert [file for file in files if file.startswith(PACKAGE)] == []
+    assert any(file.startswith(PACKAGE) for file in list_files("off"))

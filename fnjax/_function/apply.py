@@ -39,6 +39,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.rule import OPERATION, Arrays, Derivative, ErrorKind, ForwardResult, Needs, Rule
 from fnjax._primitives.sharding import manual_axes
 from fnjax._primitives.trace import closes_over_tracers
+from fnjax._primitives.tracebacks import hide_frames
 from fnjax._primitives.tree import is_inexact, to_tensors
 from fnjax._primitives.types import Aval
 from fnjax.errors import ArgumentError, FnjaxError, MissingMethodError, error, warn
@@ -78,7 +79,11 @@ def make_apply(
         code, defaults = getattr(methods[0], "__code__", None), getattr(methods[0], "__defaults__", None)
         if found is None or found[0] != methods or found[1] is not code or found[2] is not defaults:
             cached.found = found = methods, code, defaults, read(cls)
-        return call(found[3], args, kwargs)
+        try:
+            return call(found[3], args, kwargs)
+        except Exception as e:
+            hide_frames(e)
+            raise
 
     apply.__name__, apply.__qualname__ = cls.__name__, f"{cls.__qualname__}.apply"
     apply.__module__, apply.__doc__ = cls.__module__, cls.__doc__

@@ -32,6 +32,7 @@ from fnjax._primitives.linear_transpose import mark_as_of_a_method, transpose
 from fnjax._primitives.partial_eval import save_residuals
 from fnjax._primitives.rule import Arrays, Derivative, ForwardResult, LinearMap, Method, Needs, Rule, merge, select
 from fnjax._primitives.sharding import call_sharded, vjp_summed
+from fnjax._primitives.tracebacks import hide_frames
 from fnjax._primitives.tree import is_inexact, is_ref, to_tensor, to_tensors
 from fnjax._primitives.types import Aval, Axis
 
@@ -112,17 +113,21 @@ def _evaluate(*args: Any, derivative: Derivative, needs: Needs, avals: Sequence[
     """Compute forward mode: the user's jvp, or the transpose of backward."""
     n_residuals = len(derivative.sources)
     residuals, tangents = to_tensors(args[:n_residuals]), to_tensors(args[n_residuals:])
-    if derivative.jvp is not None:  # the user's jvp takes precedence over the transpose of backward
-        jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
-        if derivative.is_linear:  # which may be a transpose: a sum over the devices that share an argument
-            results = vjp_summed(jvp, tangents, [*map(jax.typeof, tangents)], avals, rule)
-        else:
-            results = jvp(*tangents)
-        return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
-    types = [jax.typeof(t).to_ct_aval() for t in tangents]
-    vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
-    cotangents = [a.to_ct_aval() for a in avals]
-    return transpose(lambda *cts: vjp_summed(vjp, cts, avals, types, rule), cotangents, tangents, rule, "backward")
+    try:
+        if derivative.jvp is not None:  # the user's jvp takes precedence over the transpose of backward
+            jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
+            if derivative.is_linear:  # which may be a transpose: a sum over the devices that share an argument
+                results = vjp_summed(jvp, tangents, [*map(jax.typeof, tangents)], avals, rule)
+            else:
+                results = jvp(*tangents)
+            return [ad.zeros_like_aval(a) if x is None else x for x, a in zip(results, avals, strict=True)]
+        types = [jax.typeof(t).to_ct_aval() for t in tangents]
+        vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
+        cotangents = [a.to_ct_aval() for a in avals]
+        return transpose(lambda *cts: vjp_summed(vjp, cts, avals, types, rule), cotangents, tangents, rule, "backward")
+    except Exception as e:
+        hide_frames(e)
+        raise
 
 
 def _transpose(
@@ -143,18 +148,24 @@ def _transpose(
     grads: Sequence[Any] = [None] * len(types)  # and `types` are those of the gradients
     # Without any cotangent JAX expects zeros; the user's backward is not called, as in PyTorch.
     if any(type(ct) is not ad.Zero for ct in cotangents):
-        if derivative.is_linear:
-            cotangents = merge(cotangents, derivative.differentiable)
-            grads = bind_transposed(derivative, residuals, needs, types, cotangents, rule)
-        elif derivative.vjp is not None:
-            cotangents = [None if type(ct) is ad.Zero else ct for ct in cotangents]
-            cotangents = [ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in cotangents]
-            vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
-            grads = vjp_summed(vjp, cotangents, avals, types, rule)
-        else:
-            jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
-            tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
-            grads = transpose(jvp, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule, "jvp")
+        try:
+            if derivative.is_linear:
+                cotangents = merge(cotangents, derivative.differentiable)
+                grads = bind_transposed(derivative, residuals, needs, types, cotangents, rule)
+            elif derivative.vjp is not None:
+                cotangents = [None if type(ct) is ad.Zero else ct for ct in cotangents]
+                cotangents = [
+                    ct if ct is None or isinstance(ct, jax.core.Tracer) else to_tensor(ct) for ct in cotangents
+                ]
+                vjp = _restrict(rule, derivative.vjp, residuals, derivative.differentiable, needs, types)
+                grads = vjp_summed(vjp, cotangents, avals, types, rule)
+            else:
+                jvp = _restrict(rule, derivative.jvp, residuals, needs, derivative.differentiable, avals)
+                tangents = [t.to_ct_aval() for t in types]  # their cotangents have the gradients' types
+                grads = transpose(jvp, tangents, [ad.instantiate_zeros(ct) for ct in cotangents], rule, "jvp")
+        except Exception as e:
+            hide_frames(e)
+            raise
     return [None] * n_residuals + [ad.Zero(t) if g is None else g for g, t in zip(grads, types, strict=True)]
 
 
