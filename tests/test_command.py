@@ -173,10 +173,11 @@ def test_module_of_a_pytorch_file(tmp_path, capsys, factor, status):
     path = tmp_path / "net.py"
     path.write_text(TORCH_NET)
     target = [f"{path}:Net", "--init", f"2, factor={factor}", "--args", "randn(2)"]
-    assert main(["check", *target, "--tests", "test_gradcheck,test_jit"]) == status
+    assert main(["check", *target, "--tests", "test_gradcheck,test_leaks"]) == status
     out = capsys.readouterr().out
     assert out.startswith("inputs: the parameters weight; then --args\n")
     assert ("test_gradcheck  FAILED" in out) == bool(status)
+    assert "test_leaks      SUCCESS" in out
 
 
 def test_pytorch_file_whose_module_cannot_be_made(tmp_path, capsys):

@@ -29,7 +29,7 @@ def read_entries() -> dict[str, tuple[str, str]]:
     """Return the title and the text of each entry, by name."""
     here = Path(__file__)
     folder = here.parent if here.with_name("errors.md").is_file() else here.parents[2] / "docs"  # a wheel has them here
-    found = {}
+    found: dict[str, tuple[str, str]] = {}
     for path in [*sorted((folder / "errors").glob("*.md")), folder / "errors.md"]:
         parts = _HEADING.split(path.read_text(encoding="utf-8"))[1:]
         texts = [re.split(r"^#{1,3} ", text, flags=re.MULTILINE)[0].strip() for text in parts[2::3]]

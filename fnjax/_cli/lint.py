@@ -74,10 +74,10 @@ def _iter_nodes(tree: ast.Module) -> Iterator[ast.expr | ast.Assign]:
     bases = {n: [ast.unparse(b) for b in n.bases] for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
     names = {"fnjax.Function", "Function"}
     waiting: list[ast.AST] = []
-    for node, its_bases in bases.items():  # in the order of the text
+    for definition, its_bases in bases.items():  # in the order of the text
         if names.intersection(its_bases):
-            names.add(node.name)
-            waiting.append(node)
+            names.add(definition.name)
+            waiting.append(definition)
     while waiting:
         for node in ast.walk(waiting.pop()):
             if isinstance(node, (ast.expr, ast.Assign)):

@@ -70,9 +70,13 @@ def find_target(target: str, init: str, seed: int) -> tuple[Callable[..., Any], 
     parameters = {n: _widen(p) for n, p in model.named_parameters() if p.requires_grad}
     others = {n: _widen(t) for n, t in (*model.named_parameters(), *model.named_buffers()) if n not in parameters}
 
+    import jax
+
+    key = jax.random.key(seed)  # a key that a call made while JAX traces it would outlive the trace
+
     def call(*args: Any, **kwargs: Any) -> Any:
         params = dict(zip(parameters, args, strict=False))
-        with torch.seed(seed):
+        with torch.seed(key):
             return torch.func.functional_call(model, {**others, **params}, args[len(params) :], kwargs)
 
     return call, parameters

@@ -114,8 +114,8 @@ def _run_port(options: argparse.Namespace) -> int:
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
     results: list[tuple[Text, Ported]] = []
-    if (alone := sources[0]) and len(sources) == 1 and alone.explicit and _is_ported(alone.text):
-        raise UsageError(f"{alone.name} is JAX source with fnjax already: there is nothing to port")
+    if len(sources) == 1 and sources[0].explicit and _is_ported(sources[0].text):
+        raise UsageError(f"{sources[0].name} is JAX source with fnjax already: there is nothing to port")
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}

@@ -95,8 +95,8 @@ def list_numbers(tree: ast.Module, qualname: str, methods: Mapping[str, Function
     found: set[float] = set()
     while waiting:
         for node in ast.walk(waiting.pop()):
-            is_literal, value = _read_literal(node) if isinstance(node, (ast.Constant, ast.UnaryOp)) else (False, None)
-            if is_literal and type(value) in {int, float} and abs(value) < 1000:
+            value = _read_literal(node)[1] if isinstance(node, (ast.Constant, ast.UnaryOp)) else None
+            if isinstance(value, (int, float)) and abs(value) < 1000:
                 found.add(float(value))
             elif isinstance(node, ast.Name):
                 waiting += bound.pop(node.id, [])

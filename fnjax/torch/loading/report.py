@@ -29,7 +29,8 @@ def list_absent(tree: ast.Module, names: Mapping[str, Any]) -> list[tuple[int, s
         tree: the file as it is written.
         names: its global names.
     """
-    return sorted({(node.lineno, _describe(e)) for node in ast.walk(tree) for e in _find_refusals(node, tree, names)})
+    nodes: Iterator[Any] = ast.walk(tree)
+    return sorted({(node.lineno, _describe(e)) for node in nodes for e in _find_refusals(node, tree, names)})
 
 
 def _find_refusals(node: Any, tree: ast.Module, names: Mapping[str, Any]) -> Iterator[NotSupported]:
