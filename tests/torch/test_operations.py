@@ -228,6 +228,23 @@ def test_quotients_of_quotients_divide():
             np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_operations_of_halves_round_once(dtype):
+    """These are computed in float32, as PyTorch does; add, sub and remainder round a number to the dtype before."""
+    own, array = getattr(torch, dtype), np.random.default_rng(0).normal(size=(8, 8)).astype(dtype)
+    number = torch.tensor(1.1, dtype=own).item()
+
+    def run(x, number):
+        y, a = x.flip(0), x.abs()
+        yield from (x.std(1), x.var(1), x.nanmean(1), x.expm1(), a.log2(), a.log10(), x.asinh(), a.rsqrt())
+        yield from (torch.hypot(x, y), torch.logaddexp(x, y), torch.lerp(x, y, y), x * 3.3, x / 3.3)
+        yield from (x + number, number - x, x % number, torch.add(x, y, alpha=number), torch.sub(x, y, alpha=number))
+
+    x = torch.torch_view(jnp.asarray(array))
+    for found, expected in zip(run(x, 1.1), run(x.float(), number), strict=True):
+        np.testing.assert_array_equal(found.array, expected.to(own).array)
+
+
 def test_gradients_of_quotients_divide():
     """The gradient of the dividend is a quotient, too."""
     x, s, g = (jnp.asarray(_ROWS[i : i + n] + 0.3, jnp.float32) for i, n in ((0, 400), (0, 1), (50, 400)))

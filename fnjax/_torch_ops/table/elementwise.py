@@ -314,3 +314,6 @@ _PRECISE = (
 )
 mark_column("precise", " ".join(f"special.{name}" for name in _PRECISE.split()))
 mark_column("precise", "torch.i0 torch.sinc torch.xlogy torch.logit torch.lgamma torch.digamma")
+mark_column(
+    "precise", "torch.expm1 torch.log2 torch.log10 torch.rsqrt torch.asinh torch.hypot torch.logaddexp torch.lerp"
+)

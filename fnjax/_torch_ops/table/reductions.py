@@ -1,7 +1,7 @@
 """Operations along axes: reductions, scans, sorting."""
 
 from fnjax._torch_ops.record import Call, Refuse, Template
-from fnjax._torch_ops.registry import add_lines, add_operation
+from fnjax._torch_ops.registry import add_lines, add_operation, mark_column
 from fnjax._torch_ops.signature import MISSING
 
 add_lines("""
@@ -227,3 +227,5 @@ def _build_gradient(call: Call) -> str:
 
 
 add_operation("torch.gradient", "input, *, spacing=1, dim=None, edge_order=1", _build_gradient, "list", quotient=True)
+
+mark_column("precise", "torch.std torch.var torch.norm torch.nanmean")

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax._primitives.jax_internals import INLINE_EARLY, is_staged
 from fnjax._torch_ops.derivatives import use_derivative
@@ -23,7 +24,7 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.dispatch.binding import BoundCall, list_members, spell
 from fnjax.torch.dispatch.checks import check_values, reads_elements
 from fnjax.torch.dispatch.dtype_checks import check_dtypes
-from fnjax.torch.dispatch.promotion import find_dtypes, find_result_dtype, name_of
+from fnjax.torch.dispatch.promotion import ROUNDING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.dispatch.templates import check_read, compile_template, find_template
 from fnjax.torch.errors import NotSupported, find_line
@@ -102,6 +103,9 @@ class Plan:
                 values[n] = values[n] if isinstance(values[n], Tensor) else int(values[n])
         if (own := self._result if compute_in is None else compute_in) is not None:
             values = {n: float_of(v, own) for n, v in values.items()}
+        if compute_in is not self._result and self._result is not None and self._name in ROUNDING:
+            kind = self._result.array
+            values = {n: float(np.asarray(v, kind)) if type(v) is float else v for n, v in values.items()}
         if operation.first.precise and compute_in is not None and compute_in is not self._result and "dtype" in values:
             values["dtype"] = compute_in
         self._is_random = overload.random and "key" in template

@@ -20,6 +20,7 @@ from fnjax.torch.recording.graph import Value
 
 _PROMOTING_NUMBERS = {"other", "input", "exponent", "value", "weight", "min", "max", "end", "src"}
 _HALVES = {"float16", "bfloat16"}
+ROUNDING = {"add", "sub", "subtract", "rsub", "remainder"}  # which round a number to the tensor's dtype of 16 bits
 _CLAMPS = {"clamp", "clip", "clamp_min", "clamp_max"}  # which round a bound to the tensor's dtype before they compare
 _JOINING = {"scatter", "scatter_add", "scatter_reduce", "index_add", "index_reduce", "index_put", "put"}
 
@@ -91,7 +92,8 @@ def find_dtypes(call: BoundCall, values: Mapping[str, Any]) -> tuple[dtype | Non
         scalars = any(float in kinds for kinds in numbers) or any(
             t.ndim == 0 and t.dtype is not common for t in tensors
         )
-        halves = common.name in _HALVES and scalars and name_of(call) not in _CLAMPS
+        wide = scalars or first.precise or values.get("alpha", 1) != 1
+        halves = common.name in _HALVES and wide and name_of(call) not in _CLAMPS
         if halves:  # PyTorch multiplies by the number in float32
             return dtype("float32"), common
         if first.quotient and common.kind in {"bool", "int"} and not values.get("rounding_mode"):
