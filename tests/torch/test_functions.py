@@ -887,6 +887,14 @@ def test_ctx_keeps_the_object(keeps):
                 jax.grad(total)(x)
 
 
+def test_ctx_keeps_views_of_arguments_that_jax_differentiates(keeps):
+    """A view of an argument on ctx, in a list or a closure, is an array of the call."""
+    x = jnp.array([1.0, 2.0, 3.0])
+    for how, expected in zip(keeps.keeps, (x, x, x, 5, 6, x, x), strict=True):
+        gradient = jax.grad(lambda x, how=how: torch.jax_view(keeps.Keeps.apply)(x, x, how).sum())
+        np.testing.assert_array_equal(gradient(x), expected * jnp.ones(3))
+
+
 def test_forward_runs_once_and_backward_finds_its_ctx(keeps):
     """Outside of JAX's transformations first derivatives run forward once; within, other numbers on ctx raise."""
     gradient, seen = keeps.once(torch.torch_view(jnp.array([1.0, 2.0, 3.0])))

@@ -6,12 +6,13 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of, wrap_array
 from fnjax.torch._autograd.function.call import Call
-from fnjax.torch._autograd.function.captured import Held, Reachable, hold, reach
+from fnjax.torch._autograd.function.captured import Held, Reachable, hold, is_node, reach
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx, OnCtx
 from fnjax.torch._autograd.function.kept_memory import Kept, list_kept
@@ -21,7 +22,7 @@ from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.process_groups import get_default
-from fnjax.torch.recording.storage import Storage
+from fnjax.torch.recording.storage import Storage, substitutes
 
 
 class Place(NamedTuple):
@@ -134,7 +135,8 @@ def save(
     ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
     held = {name: hold(value, objects) for name, value in attributes.items()}
     for name, value in held.items():
-        setattr(ctx, name, value)
+        # A view of a caller's tensor, which has the array of the call only now, as a tensor of its own.
+        setattr(ctx, name, jax.tree.map(_copy_replaced, value, is_leaf=is_node) if substitutes.get() else value)
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
     on_ctx = list_tensors(facts["saved"], held)
     roots = [find_root(t.memory) for t in on_ctx]
@@ -169,6 +171,11 @@ def save(
             for t, k in zip(known, kinds, strict=False)
         )
     return ForwardCtx(own, ctx._facts, on_ctx, known)
+
+
+def _copy_replaced(x: Any) -> Any:
+    is_replaced = issubclass(type(x), Tensor) and any(id(root) in substitutes.get() for root in x.memory.roots)
+    return wrap_array(x.array, kind_of(x)) if is_replaced else x
 
 
 def find_places(
