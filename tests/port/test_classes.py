@@ -63,8 +63,8 @@ ROUNDED = {
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "TreeOrder", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
-    *("Partials", "Chosen", "Unpacked", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("Settings", "RowsSaved", "DimSaved", "BestScale", "FlaggedHelper", "Kernel"),
+    *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
+    *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),
 }
 
 

@@ -1,9 +1,13 @@
 """Rewrites of single statements, and statements that stay as they are."""
 
+import importlib
+
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
+import fnjax.torch
 from fnjax.port import port_source
 from fnjax.port.analysis.evaluator import Evaluator
 
@@ -32,6 +36,67 @@ def ported(body):
     result = port_source(text, strict=True)
     lines = result.code.partition("x = x * y\n")[2].rpartition("        return x, y")[0]
     return "\n".join(line.removeprefix("        ") for line in lines.rstrip().split("\n")), result.findings
+
+
+STAYING = """
+def roots(x, n):
+    y = x.clone()
+    for i in range(n):
+        y[y > 0] = y[y > 0].sqrt()
+    return y, len(x.nonzero()[:, 0].tolist()) * 0
+def several(x):
+    return roots(x, 2)[0] + 1
+def bump(x):
+    x.view_as(torch.empty(x.nonzero().shape[0])).add_(1)
+    return x
+class C(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return several(x) * lcm(2, 3)
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * roots(x, 1)[0] * x
+class Writes(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return bump(x.clone())
+class Given(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return helper(ctx, x)
+class Compiled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return _C.forward(x)
+class Built(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Kernel(x)
+"""
+
+
+def test_functions_that_cannot_be_translated_stay_pytorch(tmp_path, monkeypatch):
+    """A class in JAX calls them by jax_view, those of other modules too, and gives what fnjax.torch gives."""
+    (tmp_path / "staying_helper.py").write_text("def lcm(a, b):\n    return a * b\n")
+    source = f"import torch\nfrom staying_helper import lcm\nfrom other import _C, Kernel, helper\n{STAYING}"
+    result = port_source(source)
+    assert {c.name: c.status for c in result.classes} == {
+        "C": "ported", "Writes": "as_is", "Given": "as_is", "Compiled": "as_is", "Built": "as_is",
+    }  # fmt: skip
+    assert "return fnjax.torch.jax_view(several)(x) * fnjax.torch.jax_view(lcm)(2, 3)" in result.code
+    assert {"lcm", "roots", "several"} <= set(result.as_is)
+    assert port_source(source, strict=True).classes[0].status == "partial"
+    monkeypatch.syspath_prepend(str(tmp_path))
+    files = {name: tmp_path / f"staying_{name}.py" for name in ("source", "port")}
+    files["source"].write_text(source.replace("from other import _C, Kernel, helper\n", ""))
+    files["port"].write_text(port_source(files["source"].read_text()).code)
+    original, port = fnjax.torch.load(files["source"]), importlib.import_module("staying_port")
+    assert issubclass(port.C, fnjax.Function)
+    x = jnp.array([4.0, -1.0, 16.0])
+    for function in (lambda c: c.apply(x), lambda c: jax.grad(lambda x: (c.apply(x) ** 2).sum())(x)):
+        np.testing.assert_allclose(function(port.C), function(original.C), rtol=1e-6)
 
 
 def executed(text):
@@ -953,7 +1018,7 @@ def test_a_helper_knows_what_it_is_given():
     helper = "def along(x, dim: int = 0):\n    return x.sum(dim=dim)\n\n\nclass C("
     for argument, expected in (("x.argmax().item()", ["untraced"]), ("n", [])):
         text = HEAD.replace("class C(", helper) + f"        z = along(y, {argument})" + TAIL
-        (cls,) = port_source(text).classes
+        (cls,) = port_source(text, strict=True).classes
         assert [f.code for f in cls.findings] == expected
 
 

@@ -50,6 +50,8 @@ class Program:
         self.following: dict[cst.CSTNode, list[cst.BaseExpression]] = {}  # what registers a function, in lines after it
         self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or after
         self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
+        self.by_function = False  # whether calls of what cannot be translated may stay PyTorch
+        self.as_pytorch: frozenset[str] = frozenset()  # functions of the file that do
         self.used: set[str] = set()  # other libraries that bodies on NumPy arrays use
         self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
         self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by

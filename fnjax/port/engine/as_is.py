@@ -98,10 +98,11 @@ def write_block(
     named = [i.node.name for i in items if i in kept and isinstance(i.node, NAMED)]
     offered = tuple(n for n in named if n in roots)
     left = tuple(i.node.name for i in items if isinstance(i.node, NAMED) and i.node.name not in made | in_jax | bound)
-    if not kept:
-        return Block(left_out=left if everything else ())
     read = {n for i in kept for n in i.read}
-    imports = [i for i in items if i.is_import and not i.is_future and (i.bound & read or "*" in i.bound)]
+    imports = [i for i in items if i.is_import and not i.is_future and (i.bound & (read | wanted) or "*" in i.bound)]
+    offered += tuple(sorted({n for i in imports for n in i.bound & wanted} - read))
+    if not kept and not offered:
+        return Block(left_out=left if everything else ())
     selected = [i for i in items if i in kept or i in imports]
     return Block(f"{OPENING}\n{_indent(text, selected)}\n", offered, left if everything else ())
 

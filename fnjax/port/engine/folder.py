@@ -147,7 +147,11 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
 
     try:
         found = port_parsed(
-            Source.parse(linked.text, "<linked>"), linked.text, linked.rename_classes(job.classes), write=write
+            Source.parse(linked.text, "<linked>"),
+            linked.text,
+            linked.rename_classes(job.classes),
+            write=write,
+            by_function=not job.strict,
         )
     except Exception as e:
         raise ValueError(f"{type(e).__name__}: {e}") from e

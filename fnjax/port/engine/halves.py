@@ -12,6 +12,7 @@ import libcst as cst
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Class, Program
 from fnjax.port.result import Finding, PortedClass
+from fnjax.port.rewrite.calls.pytorch_calls import stays_pytorch
 from fnjax.port.source.naming import collect_read_names, iter_bindings
 
 _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
@@ -122,7 +123,8 @@ def _divide(
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
     selected = close(program, roots, top_items)
     needed = close(program, lost, top_items)
-    for statement in top_items.keys() - needed - selected.keys():  # wrappers of classes
+    staying = {s for n in program.as_pytorch for s in program.source.providers.get(n, ())}
+    for statement in top_items.keys() - needed - selected.keys() - staying:  # wrappers of classes
         closed = close(program, [statement], top_items)
         if not closed.keys() & broken:
             selected |= closed
@@ -131,6 +133,7 @@ def _divide(
     in_jax = _list_bound(roots)
     shared = in_jax - _list_bound(_list_called_otherwise(program, functions, roots, top_items))
     kept = _list_bound(lost) | {n for s in lost if not _list_bound([s]) for n in collect_read_names([s])}
+    kept |= {n for u in own.values() for n in u.list_names_read() if stays_pytorch(program, n)}
     return Halves(made, own, in_jax, shared, _list_bound(own), kept - in_jax)
 
 
@@ -181,5 +184,5 @@ def close(
 def list_providers(program: Program, names: Iterable[str], top_item: TopItem) -> list[cst.CSTNode]:
     """Return the statements that bind names, and those that define the operators that a statement looks up."""
     operators = [c for n in top_item.list_operators() if (c := program.classes.get(n)) is not None]
-    named = [s for n in names for s in program.source.providers.get(n, ())]
+    named = [s for n in names if n not in program.as_pytorch for s in program.source.providers.get(n, ())]
     return named + [s for c in operators for s in (c.top, *c.next_to)]

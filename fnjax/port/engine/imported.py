@@ -60,7 +60,7 @@ def guard_import(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> Non
                 missing |= {n for n, _ in iter_bindings(item.origin)}
     for item in items:
         for i, statement in enumerate(item.made):
-            if run := missing & _list_run(statement):
+            if run := missing & list_run(statement):
                 item.made[i] = _guard(statement)
                 message = f"{min(run)} needs manual porting, and this reads it while the file is imported"
                 item.diagnostics.report(Finding(*source.locate(item.origin), "unknown", message))
@@ -74,7 +74,7 @@ def _guard(statement: Any) -> cst.Try:
     return cst.Try(body, [handler], leading_lines=statement.leading_lines)
 
 
-def _list_run(statement: Any) -> set[str]:
+def list_run(statement: Any) -> set[str]:
     """Return the names that an import reads to run a statement; none of `f = g` and `f = C.apply`: they cannot fail."""
     small = find_small_statement(statement)
     value = small.value if isinstance(small, cst.Assign) else None

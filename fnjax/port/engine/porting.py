@@ -14,14 +14,15 @@ from fnjax.port.analysis import registry
 from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.kernels import collect_kernels
 from fnjax.port.analysis.operators import collect_operators
-from fnjax.port.analysis.program import Class, Program, list_nodes
+from fnjax.port.analysis.program import Class, Program, Routine, list_nodes
 from fnjax.port.engine.as_is import has_kernels, has_operators, keep_whole, write_block
 from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, solve_part
 from fnjax.port.engine.halves import close, divide, list_providers
-from fnjax.port.engine.imported import guard_import
+from fnjax.port.engine.imported import guard_import, list_run
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
+from fnjax.port.rewrite.calls.pytorch_calls import stays_pytorch
 from fnjax.port.source.naming import Source, collect_bound_names, collect_read_names, iter_bindings
 from fnjax.port.torch import support, unparse
 from fnjax.port.tree.depth import is_too_deep
@@ -103,7 +104,7 @@ def port_source(
         return deep
     try:
         write = write_strictly if strict else _write_halves(text, classes is None)
-        ported: Ported = port_parsed(source, text, classes, write)
+        ported: Ported = port_parsed(source, text, classes, write, by_function=not strict)
         if ported.problem and ported.readable and not strict and not classes:
             ported = _keep_offered(text, ported)
         return replace(ported, code=ported.code.replace("\n", newline))
@@ -165,6 +166,9 @@ def port_parsed(
     wanted: Sequence[str] | None,
     write: Callable[[Program, list[Class], dict[cst.CSTNode, TopItem]], Any],
     renamed: frozenset[str] | None = None,
+    *,
+    by_function: bool = False,
+    as_pytorch: frozenset[str] = frozenset(),
 ) -> Any:
     """Port what was read.
 
@@ -174,9 +178,12 @@ def port_parsed(
         wanted: the classes to port, by name; None for all.
         write: what makes the result of the translated statements.
         renamed: the names of the file that have an underscore after them, for the port's own.
+        by_function: whether functions that cannot be translated stay PyTorch, and the classes that call them do not.
+        as_pytorch: such functions of the file.
     """
     program = Program(source)
     program.renamed = renamed or frozenset()
+    program.by_function, program.as_pytorch = by_function, as_pytorch
     program.evaluate = lambda node: evaluate_at_top_level(program, node)
     collect_kernels(program)
     collect_operators(program)
@@ -202,8 +209,36 @@ def port_parsed(
     ours = {*helpers, *modules, *(n for u in top_items.values() for n in u.diagnostics.imports)}
     if renamed is None and (taken := source.bound & ours):
         again = Source.parse(source.rename_names(taken), source.filename)
-        return port_parsed(again, text, wanted, write, frozenset(taken))
+        return port_parsed(again, text, wanted, write, frozenset(taken), by_function=by_function, as_pytorch=as_pytorch)
+    if by_function and (staying := _find_staying(program, functions, top_items) - as_pytorch):
+        return port_parsed(source, text, wanted, write, renamed, by_function=True, as_pytorch=as_pytorch | staying)
     return write(program, functions, top_items)
+
+
+def _find_staying(program: Program, classes: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> frozenset[str]:
+    """Return the functions without which a class would be JAX: they cannot be translated, and PyTorch can be called."""
+    failed = {s for s, u in top_items.items() if any(f.severity == "error" for f in u.diagnostics.findings)}
+    failed -= {c.top for c in program.classes.values()}
+    needed = {s for c in classes if failed for s in _list_needed(program, c, top_items)} & failed
+    routines = {r.node.name.value: r for s in needed if (r := program.routines.get(s)) is not None}
+    run = {n for u in top_items.values() for s in u.made for n in list_run(s)} if routines else set[str]()
+    return frozenset(n for n, r in routines.items() if n not in run and _may_stay(program, r, top_items[r.node]))
+
+
+_OF_MEMORY = frozenset({"alias", "in-place", "effect", "autograd"})
+
+
+def _may_stay(program: Program, routine: Routine, top_item: TopItem) -> bool:
+    """Return whether a function does nothing but return something, as far as is known."""
+    changed = program.changed_in_functions
+    return not (
+        routine.writes
+        or program.draws_random_numbers(routine)
+        or _OF_MEMORY & {f.code for f in top_item.diagnostics.findings}
+        or list_nodes(routine.node, cst.Yield, cst.Global)
+        or (changed and changed & collect_read_names([routine.node]))
+        or any(not program.resolve_name(d.decorator).startswith("torch.") for d in routine.node.decorators)
+    )
 
 
 def write_whole(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> Ported:
@@ -251,7 +286,8 @@ def _report_undefined(program: Program, top_items: dict[cst.CSTNode, TopItem], c
     """Report each name that a statement reads and the port does not have, unless another finding says why."""
     bound = {*dir(builtins), *_OF_MODULES, *collect_bound_names(code)}
     for top_item in top_items.values():
-        missing = top_item.list_names_read() - bound
+        run = {n for s in top_item.made for n in list_run(s)}  # before the block is
+        missing = {n for n in top_item.list_names_read() - bound if n in run or not stays_pytorch(program, n)}
         if missing and not any(f.severity == "error" for f in top_item.diagnostics.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
             top_item.diagnostics.findings.append(Finding(*program.source.locate(top_item.origin), "unknown", message))
@@ -300,17 +336,21 @@ def _describe_class(program: Program, cls: Class, top_items: dict[cst.CSTNode, T
     found += [
         f for f in top.diagnostics.findings if _lies_within(f, inside) or not any(_lies_within(f, o) for o in next_to)
     ]
-    ported = program.ported.get(cls.name)
-    alone = ported is None or cls.top is not cls.node or len(top.made) == 1
-    names = top.list_names_read() if alone else collect_read_names([ported])
-    needed = close(program, [*cls.next_to, *list_providers(program, names, top)], top_items, but=cls.top)
-    found += [f for top_item in needed.values() for f in top_item.diagnostics.findings]
-    if ported is None or _is_in_method(program, cls):
+    found += [f for u in _list_needed(program, cls, top_items).values() for f in u.diagnostics.findings]
+    if program.ported.get(cls.name) is None or _is_in_method(program, cls):
         message = f"the porter does not reach the class {cls.node.name.value} where it is: move it to the top level"
         found.append(Finding(*program.source.locate(cls.node), "unknown", message))
     findings = tuple(sorted(set(found)))
     status = "partial" if any(f.severity == "error" for f in findings) else "ported"
     return PortedClass(cls.name, status, findings)
+
+
+def _list_needed(program: Program, cls: Class, top_items: dict[cst.CSTNode, TopItem]) -> dict[cst.CSTNode, TopItem]:
+    """Return the statements that a class needs of the file."""
+    top, ported = top_items[cls.top], program.ported.get(cls.name)
+    alone = ported is None or cls.top is not cls.node or len(top.made) == 1
+    names = top.list_names_read() if alone else collect_read_names([ported])
+    return close(program, [*cls.next_to, *list_providers(program, names, top)], top_items, but=cls.top)
 
 
 def _is_in_method(program: Program, cls: Class) -> bool:

@@ -21,6 +21,8 @@ from fnjax.port.known.facts import STATIC, Value
 def describe_foreign(ev: Evaluator, node: cst.BaseExpression, name: str) -> Value:
     """Return what is known of a name that is not torch's, and is not called."""
     report_unknown_library(node, name)
+    if name.removeprefix("file:") in ev.program.as_pytorch:
+        raise Stop(node, "unknown", f"{name[5:]} stays PyTorch, and is not called here")
     if name.startswith("file:"):
         ev.called.add(name)
     return Value("object", name=name) if name.startswith(("file:", "function:")) else STATIC
@@ -31,20 +33,25 @@ OF_PYTHON = sys.stdlib_module_names | {"packaging"}
 _OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
 
 
+def is_foreign(name: str) -> bool:
+    """Return whether a qualified name is one of another library, which the output cannot import."""
+    return bool(name) and not (
+        name.startswith(("?", "file:", "function:", "builtins.", "instance:", "ctx", "super", "cls"))
+        or name.split(".", maxsplit=1)[0] in {"numpy", "fnjax", "jax", "torch"} | OF_PYTHON
+    )
+
+
 def report_unknown_library(node: cst.CSTNode, name: str) -> None:
     """Report a name of another library: the output cannot import it."""
-    root = name.split(".", maxsplit=1)[0]
-    if not name or name.startswith(("file:", "function:", "builtins.", "instance:", "ctx", "super", "cls")):
-        return
     if name.startswith("?"):
         owner, _, own = name[1:].rpartition(" ")
         if owner:
             message = f"{own!r} is of {owner}, which the port leaves out: make it an argument of forward"
             raise Stop(node, "unknown", message)
         raise Stop(node, "unknown", f"the file does not say what {own!r} is")
-    if root in {"numpy", "fnjax", "jax", "torch"} or root in OF_PYTHON:
+    if not is_foreign(name):
         return
-    remedy = "put a JAX function of that name in its place"
+    remedy, root = "put a JAX function of that name in its place", name.split(".", maxsplit=1)[0]
     if root in _OF_ANY_ARRAYS:
         remedy = f"{root} takes JAX's arrays too: import it in the port"
     raise Stop(node, "supply", f"{name} is of another module; {remedy}")

@@ -22,6 +22,7 @@ from fnjax.port.analysis.program import Class, Routine
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, MemRef, Step, Value, join_values, list_memrefs
 from fnjax.port.rewrite.calls.python_calls import list_values
+from fnjax.port.rewrite.calls.pytorch_calls import port_pytorch_call
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_calls import Facts
 from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
@@ -48,6 +49,10 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     routine = ev.program.find_routine(name)
     if routine is ev.routine and (again := _port_call_for_rows(ev, node)) is not None:
         return again
+    if (own := name.removeprefix("file:")) in ev.program.as_pytorch:
+        if (kept := port_pytorch_call(ev, node)) is not None:
+            return kept
+        raise Stop(node, "unknown", f"{own} stays PyTorch, and cannot be called so here")
     list_values(ev, node)
     made = ev.port_parts(node).with_changes(func=node.func)
     ev.called.add(name)

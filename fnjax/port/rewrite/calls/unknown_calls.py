@@ -18,8 +18,9 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, MemRef, Value
-from fnjax.port.rewrite.calls.foreign_names import OF_PYTHON, report_unknown_library
+from fnjax.port.rewrite.calls.foreign_names import OF_PYTHON, is_foreign, report_unknown_library
 from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
+from fnjax.port.rewrite.calls.pytorch_calls import is_importable, port_pytorch_call
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.values.binding import find_held_memref
 from fnjax.port.source.naming import iter_targets
@@ -35,6 +36,9 @@ _OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
     """Keep all other calls; those of other libraries have to be supplied."""
     name = "" if callee.startswith(NAMELESS) else callee
+    may_stay = is_foreign(name) and ev.program.by_function and is_importable(ev.program, node.func, name)
+    if may_stay and (kept := port_pytorch_call(ev, node)) is not None:
+        return kept
     report_unknown_library(node, name)
     values = list_values(ev, node)
     made = ev.port_parts(node)
