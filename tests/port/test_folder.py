@@ -337,3 +337,19 @@ def test_an_import_of_two_packages():
     modules = Modules(dict.fromkeys(["main.py", "one/a.py", "two/b.py"], "."))
     text = modules.normalize_imports("main.py", "import two.b, os, one.a\nx = two.b.f(one.a.g(os))\n")
     assert text == "import os; import one.a as one_a; import two.b as two_b\nx = two_b.f(one_a.g(os))\n"
+
+
+def test_a_failure_of_files_together_is_told(monkeypatch):
+    """Each file is ported alone then, and its class says why what it needs of another file is missing."""
+    text = "import torch\nfrom b import double\nclass A(torch.autograd.Function):\n    @staticmethod\n"
+    text += "    def forward(ctx, x):\n        return double(x)\n"
+    files = {"a.py": text, "b.py": "def double(x):\n    return x * 2\n"}
+
+    def fail(*args):
+        raise KeyError("key")
+
+    monkeypatch.setattr("fnjax.port.engine.folder._split_whole", fail)
+    (cls,) = port_files(files, dict.fromkeys(files, "."))["a.py"].classes
+    (finding,) = cls.findings
+    assert (cls.status, finding.code, finding.severity) == ("ported", "internal", "note")
+    assert "together (KeyError: 'key'), please report them; each was ported alone" in finding.message

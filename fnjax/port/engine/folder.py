@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import contextlib
 import gc
 import multiprocessing
 import os
@@ -84,6 +83,10 @@ def _list_names(group: Linked | str) -> list[str]:
     return [group] if isinstance(group, str) else list(group.starts)
 
 
+class _NotTogetherError(Exception):
+    """Files that import from each other are ported each alone."""
+
+
 class _Job(NamedTuple):
     """Files to port together, or one."""
 
@@ -110,14 +113,28 @@ def _begin_worker() -> None:
 
 
 def _port_group(job: _Job) -> dict[str, Ported]:
+    failure = ""
     if not isinstance(job.group, str):
-        with contextlib.suppress(ValueError):  # each by itself, then
+        try:
             return _port_linked(job.group, job)
+        except _NotTogetherError:
+            pass
+        except Exception as e:  # noqa: BLE001 - user code never makes the porter raise
+            failure = (
+                f"the porter failed for these files together ({type(e).__name__}: {str(e)[:200]}), please report them"
+            )
     many = len(job.files) > 1
-    return {
+    found = {
         name: port_source(text, name, _choose_classes(job.classes, [text]) if many else job.classes, strict=job.strict)
         for name, text in job.files.items()
     }
+    return {name: _add_failure(ported, failure) for name, ported in found.items()} if failure else found
+
+
+def _add_failure(ported: Ported, failure: str) -> Ported:
+    """Return the port of a file alone, with what its classes lack since the files could not be ported together."""
+    finding = Finding(1, 1, "internal", f"{failure}; each was ported alone", "note")
+    return replace(ported, classes=tuple(replace(c, findings=(finding, *c.findings)) for c in ported.classes))
 
 
 def _choose_classes(classes: Sequence[str] | None, texts: Iterable[str]) -> Sequence[str] | None:
@@ -136,13 +153,13 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
         job: their texts, and the options.
 
     Raises:
-        ValueError: where they cannot be ported together.
+        _NotTogetherError: where they cannot be ported together.
     """
 
     def write(program: Program, functions: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> dict[str, Ported]:
         whole = (write_strictly if job.strict else write_whole)(program, functions, top_items)
         if not whole.code:
-            raise ValueError
+            raise _NotTogetherError
         return _split_whole(linked, job, program, functions, top_items, whole)
 
     try:
@@ -153,12 +170,12 @@ def _port_linked(linked: Linked, job: _Job) -> dict[str, Ported]:
             write=write,
             by_function=not job.strict,
         )
-    except Exception as e:
-        raise ValueError(f"{type(e).__name__}: {e}") from e
+    except (cst.ParserSyntaxError, SyntaxError, RecursionError) as e:
+        raise _NotTogetherError from e
     finally:
         forget_nodes()
     if isinstance(found, Ported):
-        raise ValueError(found.problem)
+        raise _NotTogetherError(found.problem)
     return dict(found)
 
 
