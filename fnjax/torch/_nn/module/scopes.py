@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import traceback
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any
@@ -30,7 +31,8 @@ class Scope:
     __slots__ = ("__dict__", "_module", "_named", "_outer", "_token")
 
     def __init__(self, module: Any) -> None:
-        self._module, self._outer, self._named = module, _current.get(), None
+        self._module, self._outer = module, _current.get()
+        self._named: AbstractContextManager[Any] | None = None
 
     @functools.cached_property
     def _root(self) -> Scope:
