@@ -20,7 +20,8 @@ TAGS = {  # by the place that answers
     "errors/calling.html#torch-habits": "clamp view squeeze unsqueeze",
     "errors/calling.html#traced-value": "float int bool item print jit",
     "guides/debugging.html#print-and-stop": "print jit value",
-    "guides/modules.html#a-function-of-its-parameters": "optimizer optim parameters dropout seed",
+    "guides/modules.html#a-function-of-its-parameters": "parameters dropout seed",
+    "guides/training-loop.html": "optimizer optim train",
     "guides/training.html": "optimizer optax sgd",
 }
 CODE = {"gallery.html", "guides/triton-gallery.html"}  # without their code
