@@ -49,15 +49,11 @@ grad, then float64, bfloat16, tensors that are not contiguous, and a second call
 tests."""
 
 # What was looked into, by class.
-_OUTSIDE = "backward adds to a tensor that is no argument, which JAX does not allow under jit (UnexpectedTracerError)"
 EXPLAINED = {
     "DeepSpeedTiledMLPMoE": "PyTorch's is 0 with `create_graph`, which the comparison uses; without it, both agree",
     "MMSEFunction": "PyTorch takes intermediates that forward saved for constants; finite differences agree with JAX's",
-    "InvQuad": "PyTorch's is 0, it takes the solution that forward saved for a constant; the matrix is ill-conditioned",
     "_ChunkedLossWrapperWithParamGrads": "backward queues a call in PyTorch's engine, which fnjax.torch does not have",
     "degen_symeig": "an eigenvector of the other sign, which LAPACK leaves open",
-    "GetMaxFunction": _OUTSIDE,
-    "TargetScoreFunction": _OUTSIDE,
 }
 
 

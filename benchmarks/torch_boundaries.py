@@ -72,6 +72,7 @@ CASES = {  # expressions, and x
         """
         x / 3 ; x / x.abs().max() ; x / x.abs().max().reshape(1) ; x.view(4, 8) / x.view(4, 8).sum(1, keepdim=True)
         ; x * (1 / x.abs().max()) ; x.rsqrt() ; x.abs().sqrt() ; 1 / x ; x.mean() ; x.reciprocal() ; x / 31 * 31 ;
+        x / 3 / 7 ; x / (x.abs().max() / 31) ; 1 / x.abs().sqrt() ; x.half() + 1.1 ; (x.bfloat16() % 0.3).float() ;
         (x / (x.abs().max() / 31)).round() ; x.view(4, 8).mean(1) ; x.double().float() ; x.half().float() ;
         x.bfloat16().float() ; x.exp() ; x.sigmoid() ; x.tanh() ; x.abs().log() ; x.sin() ; x ** 3 ; x.softmax(0) ;
         x.var() ; x.sum()

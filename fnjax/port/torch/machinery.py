@@ -28,6 +28,7 @@ false | torch.overrides.has_torch_function_unary torch.overrides.has_torch_funct
 silent | torch.cuda.synchronize torch.cuda.empty_cache torch.cuda.ipc_collect torch.cuda.reset_peak_memory_stats
 silent | torch.cuda.set_device torch.cuda.nvtx.mark torch.cuda.nvtx.range_push torch.cuda.nvtx.range_pop
 silent | torch.xpu.synchronize torch.mps.synchronize torch._dynamo.graph_break torch._dynamo.mark_dynamic
+silent | torch._dynamo.maybe_mark_dynamic torch._dynamo.mark_static
 silent | fnjax.triton.set_allocator
 compilers | torch.jit. torch.compile torch.compiler. torch._dynamo. torch._disable_dynamo torch.no_grad
 compilers | torch.inference_mode torch.enable_grad torch.set_grad_enabled torch.autograd.no_grad torch.cuda.nvtx.

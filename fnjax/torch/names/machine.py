@@ -151,8 +151,8 @@ add_known(
 )
 add_known(
     "cuda.synchronize cuda.empty_cache cuda.ipc_collect cuda.set_device cuda.nvtx.range_push cuda.nvtx.range_pop "
-    "cuda.nvtx.mark cuda.reset_peak_memory_stats _dynamo.graph_break _dynamo.mark_dynamic clear_autocast_cache "
-    "utils.checkpoint.set_device_states",
+    "cuda.nvtx.mark cuda.reset_peak_memory_stats _dynamo.graph_break _dynamo.mark_dynamic _dynamo.maybe_mark_dynamic "
+    "_dynamo.mark_static clear_autocast_cache utils.checkpoint.set_device_states",
     answer(None),
 )
 add_known(
