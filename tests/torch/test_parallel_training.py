@@ -221,7 +221,7 @@ def test_blocks_spread_over_devices(model, start):
         blocks = [type(model.blocks[0])(16, 2) for _ in range(4)]
     stacked = torch.nn.StackedModules(blocks, checkpoint=True)
     params = torch.jax_view(dict(stacked.named_parameters()))
-    x = jnp.sin(jnp.arange(2 * 8 * 16.0)).reshape(2, 8, 16)
+    x = jnp.sin(jnp.arange(2 * 8 * 16, dtype="float32")).reshape(2, 8, 16)
     gradient = jax.jit(jax.grad(lambda p, x: (torch.func.functional_call(stacked, p, (x,)) ** 2).sum()))
     by_blocks = spread(params, make_mesh())
     assert {x.addressable_shards[0].data.shape[0] for x in by_blocks.values()} == {1}
