@@ -219,8 +219,8 @@ def grad(
     both = [*unique.values(), *retained.values()]
     found = differentiate([r.value for r, _ in pairs], both, starts, record=create_graph) if unique else []
     by_value = {id(v): g for v, g in zip(unique.values(), found, strict=False)}
-    for value, gradient in zip(retained.values(), found[len(unique) :], strict=True):
-        _accumulate(value, gradient, create_graph)
+    for leaf, of_leaf in zip(retained.values(), found[len(unique) :], strict=True):
+        _accumulate(leaf, of_leaf, create_graph)
     _show_writes(pairs)
     results = []
     for tensor, value in zip(wanted, values, strict=True):

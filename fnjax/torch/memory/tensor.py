@@ -169,8 +169,8 @@ class Tensor(metaclass=_TensorType):
         if not isinstance(storage, Derived):
             note_storage(storage)
         whole, old = storage.layout, storage.value
-        shown = None if self._cached is None else find_kept(self._cached[1])
-        if shown is not None and shown is not old and shown.hooks is not None and self._cached[0] == storage.version:
+        version, shown = (-1, None) if self._cached is None else (self._cached[0], find_kept(self._cached[1]))
+        if shown is not None and shown is not old and shown.hooks is not None and version == storage.version:
             raise NotSupported("a write to a view that has hooks", "register them on the tensor, or after the write")
         retained = {id(v): v for v in (old, shown) if v is not None and v.node is not None and v.leaf is not None}
         mode = get_mode()

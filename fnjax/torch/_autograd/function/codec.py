@@ -201,8 +201,10 @@ class TensorCodec(NamedTuple):
                 restore_places(facts.places, on_ctx)
         if call is not None:
             saved = read_written(facts.kept, call.memories, on_ctx, saved)
-            given = zip(facts.reachable, captured, strict=True)
-            captured = [read_reachable(k.tensor, call.memories.get(k.at), a) for k, a in given]
+            captured = [
+                read_reachable(k.tensor, call.memories.get(k.at), a)
+                for k, a in zip(facts.reachable, captured, strict=True)
+            ]
         own._own = own._own | {"saved": tuple(saved), "is_read": False}
         own._own |= {"sometimes": {k: vars(own).get(k) for k in facts.sometimes}}
         given = [
