@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
-from fnjax.torch.control.paths import PATH, Fork, Path
+from fnjax.torch.control.paths import PATH, Path
 from fnjax.torch.control.state.effects import check_kept, merge_places
 from fnjax.torch.control.state.places import CELL, UNBOUND, Content
 from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.aliases import find_shared, merge_memory
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, assume, assuming, find_choice, find_truth, note_choice, resolve
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
@@ -174,9 +175,7 @@ def _run_both(
     try:
         _merge_branches(test, first, second, start, state)
     except NotSupported as error:
-        if path.may_fork:
-            raise Fork(test, key, error) from error
-        raise
+        raise path.fork(test, key, error) from error
     return first, second, start
 
 
@@ -317,7 +316,9 @@ def _merge_made(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start)
 
 
 def are_equal(a: Any, b: Any) -> bool:
-    """Return `a == b`; False where that raises."""
+    """Return `a == b`; False where that raises, or is not known."""
+    if isinstance(a, Deferred) or isinstance(b, Deferred):
+        return False
     try:
         return bool(a == b)
     except Exception:  # noqa: BLE001 - objects that cannot be compared are different

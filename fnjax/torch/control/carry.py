@@ -218,7 +218,7 @@ class Carry:
             if self.values[at] is UNBOUND and self.leaves[at] == [UNBOUND] and value is not UNBOUND:
                 # It is not read before it is set, so zeros will do.
                 self.trees[at], self.kinds[at] = tree, [_kind_of(leaf) for leaf in leaves]
-                self.leaves[at] = [_zeros_of(leaf) for leaf in leaves]
+                self.leaves[at] = [make_zeros(leaf) for leaf in leaves]
                 changed = True
                 continue
             if tree != self.trees[at]:
@@ -291,7 +291,8 @@ def _make_of(kind: _Kind, array: Any) -> Any:
     return make_number(Value(array), kind[1]) if kind[1] else make(array, kind[0], strides=kind[2])
 
 
-def _zeros_of(leaf: Any) -> Any:
+def make_zeros(leaf: Any) -> Any:
+    """Return zeros in place of a tensor or number; other leaves unchanged."""
     kind = _kind_of(leaf)
     return (
         leaf

@@ -88,7 +88,7 @@ def get_entry(container: Any, index: Any) -> Any:
         return container[index]
     first = container[0]
     if all(isinstance(x, Tensor) and x.shape == first.shape and x.dtype is first.dtype for x in container):
-        at = index.to_operand() if type(index) is Number else index.reshape(())
+        at = (index.to_operand() if type(index) is Number else index.reshape(())) * 1  # True is 1
         storage = _Selected(container, at)
         selected = Tensor.over(storage, storage.layout, first.dtype)
         selected.sides = ()
@@ -97,7 +97,7 @@ def get_entry(container: Any, index: Any) -> Any:
         kinds = frozenset[type]().union(*map(kinds_of, container))
         arrays = [x.array if type(x) is Number else x for x in container]
         entries = jnp.stack([jnp.asarray(a, find_dtype(kinds).array) for a in arrays])
-        return Number(Value(entries[jnp.asarray(index.array).reshape(())]), kinds)
+        return Number(Value(entries[jnp.asarray(index.array, int).reshape(())]), kinds)
     if all(type(x) is tuple and len(x) == len(first) for x in container):
         return tuple(get_entry(column, index) for column in zip(*container, strict=True))
     found = container[-1]

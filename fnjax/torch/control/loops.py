@@ -13,15 +13,17 @@ import jax.numpy as jnp
 
 from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.torch.control.bounded_loops import while_loop
-from fnjax.torch.control.branches import PATH, if_, to_bool
+from fnjax.torch.control.branches import if_, to_bool
 from fnjax.torch.control.carry import Carry, is_leaf
 from fnjax.torch.control.expressions import TracedRange, and_, not_, or_
 from fnjax.torch.control.folds import is_selected, list_items, read_item
 from fnjax.torch.control.iterators import Shared, is_shared, runs_code
+from fnjax.torch.control.paths import PATH, Path
 from fnjax.torch.control.state.effects import check_kept
 from fnjax.torch.control.state.places import CELL
 from fnjax.torch.control.state.state import State
 from fnjax.torch.control.variables import Variables
+from fnjax.torch.deferred.either import assume
 from fnjax.torch.deferred.filtered import Item
 from fnjax.torch.deferred.list_iterator import ListIterator
 from fnjax.torch.deferred.number import Number
@@ -55,17 +57,29 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
         decided = ask()
 
     decided = ask() if decided is None else decided
-    while decided is True:
+    path = PATH.get() or Path()
+    while decided is not False:
+        if decided is not True:
+            key = path.count()
+            if key not in path.known:
+                break
+            assume(decided.value, path.known[key])
+            if not path.known[key]:
+                return
         run()
-    if decided is False:
+    else:
         return
     before = State([test, body])
     token = PATH.set(None)
     try:
         _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
     except (_TooLong, NotSupported):
-        check_kept(before, before.list_changes())  # an iterator has advanced
-        _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+        first = decided
+        try:
+            check_kept(before, before.list_changes())  # an iterator has advanced
+            _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+        except NotSupported as error:
+            raise path.fork(first, key, error) from error
     finally:
         PATH.reset(token)
 
@@ -240,7 +254,7 @@ def _traced_while(test: Test, body: Test, variables: Variables, most: int | None
                 first = [tree.unflatten(leaves) for tree, leaves in zip(carry.trees, carry.leaves, strict=True)]
                 start = [jnp.int32(0), *carry.leave(first)]
                 jax.eval_shape(lambda *a, found=found: _explore(run, a, found), *start)
-                if variables.add(state, found["changed"]):
+                if variables.add(state, found["changed"]) or variables.split(found["entered"], found["state"]):
                     result = variables.read()
                     carry = Carry(result, variables.names)
                 elif not carry.update(found):
@@ -303,7 +317,7 @@ def _explore(run: Callable[..., Any], arrays: Sequence[Any], found: dict[str, An
     """Run a body to find the storages that it writes to; the types of its variables may not be final yet."""
     try:
         return run(arrays, found)
-    except (TypeError, ValueError, AttributeError):
+    except (TypeError, ValueError, AttributeError, NotSupported):
         if "state" not in found:
             raise
         return []

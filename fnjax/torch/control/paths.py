@@ -16,7 +16,7 @@ from fnjax.torch.recording.rng import Stream
 
 # Key of a test: those of the branches around it and their truth, then its number in the innermost one.
 Key = tuple[int | bool, ...]
-_MOST = 1000  # nodes and storages that the runs of a function make
+_MOST = 3000  # nodes and storages that all runs of a function make
 PATH: ContextVar[Path | None] = ContextVar("PATH", default=None)
 
 
@@ -25,11 +25,11 @@ class Path:
 
     Args:
         known: the assumed truth of tests, by their keys; None for what cannot be run twice.
+        end: the serial number of nodes and storages after which no other test is assumed.
     """
 
-    def __init__(self, known: Mapping[Key, bool] | None = None) -> None:
-        self.known, self._is_whole = known or {}, known is not None
-        self._program, self._start = find_program(), next_serial()
+    def __init__(self, known: Mapping[Key, bool] | None = None, end: int = 0) -> None:
+        self.known, self._end, self._program = known or {}, end, find_program()
         self._outer: Key = ()
         self._count = 0
 
@@ -48,11 +48,16 @@ class Path:
         finally:
             self._outer, self._count = outer
 
-    @property
-    def may_fork(self) -> bool:
-        """True if another test may be assumed: in the program in which the run began, while the runs stay small."""
-        size = (next_serial() - self._start) << len(self.known)
-        return self._is_whole and size < _MOST and find_program() is self._program
+    def fork(self, test: Any, key: Key, error: NotSupported) -> Fork | NotSupported:
+        """Return the signal that another test is to be assumed, or `error` if the runs are too large for that.
+
+        Args:
+            test: a test that may be assumed.
+            key: its key.
+            error: the reason.
+        """
+        may_run = next_serial() < self._end and find_program() is self._program
+        return Fork(test, key, error) if may_run else error
 
 
 class Fork(BaseException):  # which no handler of the source catches
@@ -69,16 +74,19 @@ class Fork(BaseException):  # which no handler of the source catches
         self.test, self.key, self.error = test, key, error
 
 
-def run_paths(function: Callable[[], Any], state: State, known: Mapping[Key, bool] | None = None) -> Any:
+def run_paths(
+    function: Callable[[], Any], state: State, known: Mapping[Key, bool] | None = None, end: int | None = None
+) -> Any:
     """Run a function; if the branches of a test cannot be merged, run it once for each of them and merge the results.
 
     Args:
         function: the function.
         state: the state that it reaches. The caller has begun a journal.
         known: the assumed truth of tests, by their keys.
+        end: see Path.
     """
-    known = known or {}
-    token = PATH.set(Path(known))
+    known, end = known or {}, next_serial() + _MOST if end is None else end
+    token = PATH.set(Path(known, end))
     try:
         with Stream().resume(), assuming_nothing():  # so that known tests are counted
             return function()
@@ -93,6 +101,6 @@ def run_paths(function: Callable[[], Any], state: State, known: Mapping[Key, boo
         raise fork.error
 
     def run(truth: bool) -> Any:
-        return run_paths(function, State([function]), {**known, fork.key: truth})
+        return run_paths(function, State([function]), {**known, fork.key: truth}, end)
 
     return Either.choose(fork.test, lambda: run(True), lambda: run(False))
