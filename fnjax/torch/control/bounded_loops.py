@@ -51,6 +51,8 @@ def while_loop(
         return jax.lax.scan(run, start, length=most)[0]
 
     def differentiate(primals: Any, tangents: Any) -> Any:
+        given: list[Any]
+        tree: Any
         given, tree = jax.tree.flatten(primals)
         of = jax.tree.leaves(tangents)
         at = [i for i, t in enumerate(of) if not isinstance(t, SymbolicZero)]

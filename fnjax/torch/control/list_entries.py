@@ -88,7 +88,8 @@ def get_entry(container: Any, index: Any) -> Any:
         return container[index]
     first = container[0]
     if all(isinstance(x, Tensor) and x.shape == first.shape and x.dtype is first.dtype for x in container):
-        at = (index.to_operand() if type(index) is Number else index.reshape(())) * 1  # True is 1
+        at: Any = index.to_operand() if type(index) is Number else index.reshape(())
+        at = at * 1  # True is 1
         storage = _Selected(container, at)
         selected = Tensor.over(storage, storage.layout, first.dtype)
         selected.sides = ()
