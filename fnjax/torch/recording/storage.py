@@ -65,7 +65,7 @@ class Guard:
     Attributes:
         branch: the traced branch of the calls whose ctx keeps the memory; None if they were made in several.
         is_lost: whether the memory was written to after forward, where a program may do both.
-        is_certain: whether a write was made outside of traced branches and loops.
+        is_certain: whether the calls and a write were made outside of traced branches and loops.
         storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
     """
 
@@ -149,7 +149,7 @@ class Storage:
             guard.storage = weakref.ref(self) if is_lost else lambda: self
         guard.is_lost = True
         if not is_in_branch():
-            guard.is_certain, self.guard = True, None
+            guard.is_certain, self.guard = guard.branch is None, None
 
 
 class Substitute(NamedTuple):

@@ -56,7 +56,7 @@ def guard_memory(tensor: Tensor) -> Memory:
     """Return the memory of a tensor, which a guard watches from now on."""
     roots, replaced, branch = tensor.memory.roots, substitutes.get(), BRANCH.get()
     for root in roots:
-        if root.guard is None:
+        if root.guard is None or root.guard.is_lost:
             root.guard = Guard()
             root.guard.branch = branch
         elif root.guard.branch is not branch:
