@@ -27,6 +27,7 @@ import fnjax
 import fnjax.__main__
 import fnjax.graph
 import fnjax.port
+from tools.notebook import NOTEBOOK, PAGE, make_notebook
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -181,6 +182,11 @@ def test_the_version_is_one():
     assert release
     assert release.groups() == (cited["version"], cited["date-released"])
     assert cited["version"] == fnjax.__version__
+
+
+def test_the_notebook_is_what_its_script_writes():
+    """The guide on training loops, whose code runs above, is a notebook, too."""
+    assert NOTEBOOK.read_text("utf-8") == make_notebook(PAGE.read_text("utf-8")), "run tools/notebook.py"
 
 
 def test_every_page_is_listed():
