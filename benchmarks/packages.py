@@ -3,9 +3,9 @@
     python -m benchmarks.packages [--folder FOLDER] [--only NAME …]
 
 Each model of benchmarks/package_models.py is built in PyTorch and trained for three steps of SGD; then, in a process in
-which PyTorch cannot be imported, in fnjax.torch with the same state dict, the step under jax.jit. What forward returns,
-the losses, the gradients of parameters and inputs, and all parameters and buffers after the steps are compared. The
-packages are installed into the folder by pip, without what they depend on.
+which PyTorch cannot be imported, in fnjax.torch with the same state dict, from a file of safetensors, the step under
+jax.jit. What forward returns, the losses, the gradients of parameters and inputs, and all parameters and buffers after
+the steps are compared. The packages are installed into the folder by pip, without what they depend on.
 """
 
 import argparse
@@ -197,10 +197,12 @@ def run_side(side: str, name: str, file: Path) -> str:
 
 def run_own(side: str, name: str, file: Path) -> str:
     """Run a model in this process, in PyTorch first; return how fnjax.torch differs, empty if it does not."""
+    from safetensors.numpy import load_file, save_file  # of the folder's packages
+
     if side == "pytorch":
-        np.savez(file, **run_in_pytorch(name))
+        save_file({k: np.asarray(v, order="C") for k, v in run_in_pytorch(name).items()}, file)
         return ""
-    kept = dict(np.load(file))
+    kept = load_file(file)
     state = {k.removeprefix("state "): v for k, v in kept.items() if k.startswith("state ")}
     got = {k: np.asarray(v) for k, v in run_in_fnjax(name, state).items()}
     return compare({k: v for k, v in kept.items() if not k.startswith("state ")}, got)
@@ -217,7 +219,7 @@ def main() -> None:
     site = str(folder / "site-packages")
     if options.side:
         sys.path.insert(0, site)
-        sys.exit(run_own(options.side, options.only[0], folder / f"{options.only[0]}.npz") or 0)
+        sys.exit(run_own(options.side, options.only[0], folder / f"{options.only[0]}.safetensors") or 0)
     cases = read_cases()
     packages = sorted({package for package, _ in cases.values()} | {*DEPENDENCIES.split()})
     if not Path(site).exists():
@@ -228,7 +230,7 @@ def main() -> None:
     for name, (package, names) in cases.items():
         if options.only and name not in options.only:
             continue
-        file = folder / f"{name}.npz"
+        file = folder / f"{name}.safetensors"
         problem = run_side("pytorch", name, file)
         outcome = f"PyTorch: {problem}" if problem else run_side("fnjax", name, file) or "right"
         rows.append(f"| {package} {versions.get(package, '')} | {names} | {outcome.replace('|', '/')} |")
