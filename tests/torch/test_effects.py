@@ -1186,7 +1186,7 @@ def test_what_cannot_be_merged_is_refused(refused, name, words, monkeypatch):
     assert refused.outs == []
     with contextlib.suppress(torch.NotSupported):
         compiled = jax.jit(function)
-        for x in (X, -X):
+        for x in (X, X / 2 if name.endswith("_loop") else -X):  # whose sum grows
             for found, expected in zip(jax.tree.leaves(compiled(x)), jax.tree.leaves(function(x)), strict=True):
                 np.testing.assert_allclose(found, expected, rtol=1e-6)
 

@@ -86,8 +86,9 @@ def refuse_caught(error: Exception) -> None:
         NotSupported: a handler would catch it; whether it runs is not known while JAX traces.
     """
     frame: types.FrameType | None = sys._getframe(1)
-    # By hasattr, by a loop.
-    is_caught = isinstance(error, (AttributeError, StopIteration)) and (is_raised(error) or not error.__traceback__)
+    is_caught = isinstance(error, StopIteration)  # by a loop
+    if isinstance(error, AttributeError):  # by hasattr
+        is_caught = is_raised(error) or not error.__traceback__
     while frame is not None and not is_caught:
         if RUNTIME in frame.f_globals:
             protocol = _PROTOCOLS.get(frame.f_code.co_name, ())
