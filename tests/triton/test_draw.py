@@ -113,5 +113,5 @@ def test_errors(monkeypatch):
     with pytest.raises(triton.KernelError, match=r"outside of jax\.jit"):
         jax.jit(lambda x: draw[(4,)](x, x, BLOCK=8))(X)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    with pytest.raises(ImportError, match=r"pip install '\.\[draw\]'"):
+    with pytest.raises(ImportError, match="pip install matplotlib"):
         draw[(4,)](X, empty(32), BLOCK=8)
