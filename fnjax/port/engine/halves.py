@@ -123,8 +123,7 @@ def _divide(
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
     selected = close(program, roots, top_items)
     needed = close(program, lost, top_items)
-    staying = {s for n in program.as_pytorch for s in program.source.providers.get(n, ())}
-    for statement in top_items.keys() - needed - selected.keys() - staying:  # wrappers of classes
+    for statement in top_items.keys() - needed - selected.keys():  # wrappers of classes
         closed = close(program, [statement], top_items)
         if not closed.keys() & broken:
             selected |= closed
@@ -184,5 +183,5 @@ def close(
 def list_providers(program: Program, names: Iterable[str], top_item: TopItem) -> list[cst.CSTNode]:
     """Return the statements that bind names, and those that define the operators that a statement looks up."""
     operators = [c for n in top_item.list_operators() if (c := program.classes.get(n)) is not None]
-    named = [s for n in names if n not in program.as_pytorch for s in program.source.providers.get(n, ())]
+    named = [s for n in names for s in program.source.providers.get(n, ())]
     return named + [s for c in operators for s in (c.top, *c.next_to)]

@@ -62,7 +62,7 @@ def translate_top_items(
         if first in top_items:
             continue
         top_items[first] = find_top_item(program, first, known)
-        for name in sorted(top_items[first].list_names_read()):
+        for name in sorted(top_items[first].list_names_read() - program.as_pytorch):
             providers = program.source.providers.get(name, ())
             waiting.extend(p for p in providers if p not in top_items and not is_import(p))
     for wrapper in body:
