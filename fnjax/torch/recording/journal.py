@@ -121,9 +121,7 @@ def refuse_in_branch(serial: int, what: str) -> None:
 def is_older(storage: Any) -> bool:
     """Return whether a storage was made before the outermost block that is journaled: the function that is traced."""
     journal = _current.get()
-    while journal is not None and journal.outer is not None:
-        journal = journal.outer
-    return journal is None or storage.serial < journal.start
+    return journal is None or storage.serial < journal.program_start
 
 
 def is_journaled() -> bool:
