@@ -11,7 +11,7 @@ import functools
 import types
 import warnings
 from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -159,12 +159,11 @@ class Reached:
             if own.keys() != attributes.keys() or any(own[k] is not v for k, v in attributes.items()):
                 self._attributes.append((own, dict(own)))
                 own.update(attributes)
+        self._blocks = ExitStack()
         if self._reachable or self._start is not None:
-            self._journal = Journal(is_branch=False)
-            self._journal.__enter__()
+            self._journal = self._blocks.enter_context(Journal(is_branch=False))
         if self._reachable:
-            self._block = substituting()
-            self._block.__enter__()
+            self._blocks.enter_context(substituting())
             self._dtypes = [k.tensor.dtype for k in self._reachable]
             for k, array in zip(self._reachable, self._arrays, strict=True):
                 substitute(k.tensor, array, k.requires_grad, collect=True)
@@ -188,10 +187,7 @@ class Reached:
         for k, before in zip(self._reachable, self._dtypes, strict=True):
             if k.tensor.dtype is not before:
                 k.tensor.dtype = before
-        if self._reachable:
-            self._block.__exit__(None, None, None)
-        if self._reachable or self._start is not None:
-            self._journal.__exit__(*error)
+        self._blocks.close()
         if error[0] is not None:
             return
         if self._start is not None:
