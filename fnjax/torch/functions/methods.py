@@ -18,7 +18,8 @@ from fnjax.torch.deferred.number import Number, number
 from fnjax.torch.deferred.selection import takes_selections
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.errors import NotSupported
-from fnjax.torch.functions.creation import TYPES, construct, uninitialised
+from fnjax.torch.functions.creation import TYPES, construct
+from fnjax.torch.functions.storages import TensorStorage, extend_memory
 from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.memory import layout as layouts
@@ -108,65 +109,6 @@ def storage_offset(self: Tensor) -> int:
 def data_ptr(self: Tensor) -> int:
     """Return a number that is equal for tensors that begin at the same memory."""
     return id(self.memory) + self.storage_offset() * self.dtype.itemsize
-
-
-class _Memory:
-    """Tensor's storage as `storage()` returns it, or `untyped_storage()`: its address and its size."""
-
-    def __init__(self, tensor: Tensor, *, typed: bool) -> None:
-        self._tensor, self._memory, self._itemsize, self._typed = tensor, tensor.memory, tensor.dtype.itemsize, typed
-
-    def data_ptr(self) -> int:
-        """Return a number that is equal for tensors that share memory."""
-        return id(self._memory)
-
-    def nbytes(self) -> int:
-        """Return the bytes of all elements."""
-        return self._memory.layout.size * self._itemsize
-
-    def size(self) -> int:
-        """Return the number of elements, or of bytes."""
-        return self._memory.layout.size if self._typed else self.nbytes()
-
-    __len__ = size
-
-    def to_tensor(self) -> Tensor:
-        """Return all elements, in the order of memory."""
-        if not self._typed:
-            raise NotSupported("the bytes of a tensor's storage", "use x.storage(), or x.view(torch.uint8)")
-        return Tensor.over(self._memory, layouts.show_flat(self._memory.layout), self._tensor.dtype)
-
-    def tolist(self) -> list[Any]:
-        """Return the elements as Python numbers."""
-        found: list[Any] = self.to_tensor().tolist()
-        return found
-
-    def __getitem__(self, index: int) -> Any:
-        return self.to_tensor()[index].item()
-
-    def __setitem__(self, index: Any, value: Any) -> None:
-        self.to_tensor()[index] = value
-
-    def resize_(self, size: int) -> None:
-        """Extend the memory; do nothing for size 0, since JAX frees memory that is not read any more.
-
-        Raises:
-            NotSupported: the new size is smaller, and not zero.
-        """
-        if size not in range(1, self.size()):
-            _extend(self._tensor, size if self._typed else -(-size // self._itemsize))
-            return
-        raise NotSupported("resize_ of a tensor's storage to a smaller size", "make a new tensor")
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise NotSupported(f"{name} of a tensor's storage", "use methods of the tensor")
-
-
-KNOWN["torch.Tensor._version"] = property(lambda self: self.memory.version)
-KNOWN["torch.Tensor.untyped_storage"] = lambda self: _Memory(self, typed=False)
-KNOWN["torch.Tensor.storage"] = lambda self: _Memory(self, typed=True)
 
 
 @method
@@ -302,11 +244,15 @@ def zero_(self: Tensor) -> Tensor:
 
 @method
 def set_(
-    self: Tensor, source: Tensor | _Memory | None = None, storage_offset: int = 0, size: Any = None, stride: Any = None
+    self: Tensor,
+    source: Tensor | TensorStorage | None = None,
+    storage_offset: int = 0,
+    size: Any = None,
+    stride: Any = None,
 ) -> Tensor:
     """Make this tensor a view of another's memory, with its layout or this one; without a source, an empty tensor."""
     source = make(jnp.zeros(0, self.array.dtype), self.dtype) if source is None else source
-    source = source.to_tensor() if isinstance(source, _Memory) else source
+    source = source.to_tensor() if isinstance(source, TensorStorage) else source
     if size is not None:
         sizes = strided._sizes([size])
         source = strided.as_strided(source, sizes, pack(sizes) if stride is None else stride, storage_offset)
@@ -324,7 +270,7 @@ def resize_(self: Tensor, *shape: Any, size: Any = None, memory_format: Any = No
         raise RuntimeError("cannot resize variables that require grad")
     strides = channels_last(sizes) if memory_format in FORMATS else pack(sizes)
     offset = layouts.offset_of(self.layout)
-    _extend(self, offset + layouts.extent_of(sizes, strides))
+    extend_memory(self, offset + layouts.extent_of(sizes, strides))
     self.layout, self._cached = strided.as_strided(self, sizes, strides, offset).layout, None
     return self
 
@@ -332,26 +278,6 @@ def resize_(self: Tensor, *shape: Any, size: Any = None, memory_format: Any = No
 KNOWN["torch.Tensor.resize_as_"] = KNOWN["torch.resize_as_"] = lambda input, the_template, *, memory_format=None: (
     resize_(input, *the_template.shape, memory_format=memory_format)
 )
-
-
-def _extend(tensor: Tensor, size: int) -> None:
-    """Extend a tensor's memory to a size if it is smaller; the new elements are uninitialised."""
-    memory = tensor.memory
-    whole = memory.layout
-    missing = size - layouts.extent_of(whole.shape, whole.strides)
-    if missing <= 0:
-        return
-    if isinstance(memory, Derived):
-        raise NotSupported("resize_ of a view that is computed", "resize a clone")
-    if memory.numpy:
-        raise RuntimeError("Trying to resize storage that is not resizable")
-    refuse_in_branch(tensor.memory.serial, "resize_ beyond its memory")
-
-    def extend(x: Any) -> tuple[Any, ...]:
-        return (jnp.pad(layouts.flatten(x, whole), (0, missing), constant_values=uninitialised.get()),)
-
-    memory.value = compute(extend, [memory.value], "ResizeBackward")[0]
-    memory.layout, memory.version = layouts.make_layout((size,)), memory.version + 1
 
 
 def backward_(
