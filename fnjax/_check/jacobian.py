@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import itertools
 import math
-import sys
 import timeit
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 
 from fnjax._check import running as _running
 from fnjax._check.streams import make_stream
+from fnjax._progress import make_progress
 
 Array = np.ndarray[Any, Any]
 Arrays = list[Array]
@@ -214,19 +214,17 @@ def _compile_steps(
 
 def show_progress(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
     """Return an iterator of the steps, with a line on a terminal once they take longer than DELAY."""
-    if len(steps) > 1 and sys.stderr is not None and sys.stderr.isatty():
-        return _show_line(steps, name)
-    return iter(steps)
+    show = make_progress() if len(steps) > 1 else None
+    return iter(steps) if show is None else _show_line(steps, name, show)
 
 
-def _show_line(steps: Sequence[Any] | range, name: str) -> Iterator[Any]:
+def _show_line(steps: Sequence[Any] | range, name: str, show: Callable[[str], None]) -> Iterator[Any]:
     begin, shown = timeit.default_timer(), False
     for number, step in enumerate(steps):
         if timeit.default_timer() - begin > DELAY:
             what = f"{step}, " if isinstance(step, str) else ""
-            sys.stderr.write(f"\r\x1b[K{name}: {what}{number + 1} of {len(steps)}")
-            sys.stderr.flush()
+            show(f"{name}: {what}{number + 1} of {len(steps)}")
             shown = True
         yield step
     if shown:
-        sys.stderr.write("\r\x1b[K")
+        show("")

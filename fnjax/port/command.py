@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
+from fnjax._progress import make_progress
 from fnjax.port.output import (
     are_many,
     check_outputs,
@@ -34,7 +35,6 @@ from fnjax.port.verify_command import (
     Verifier,
     add_search,
     check_search,
-    make_progress,
     read_cases,
     run_verifiers,
 )

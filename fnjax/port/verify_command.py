@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Protocol
 
 from fnjax._cli.call import UsageError
+from fnjax._progress import make_progress
 from fnjax.port.compare.reference import REFERENCES, choose_reference
 from fnjax.port.verify import Verdict
 
@@ -99,18 +100,6 @@ def _parse_cases(text: str, what: str) -> ast.Module:
         return ast.parse(text)
     except SyntaxError as e:
         raise UsageError(f"cannot read {what}: {e.msg} (line {e.lineno})") from e
-
-
-def make_progress() -> Callable[[str], None] | None:
-    """Return what shows progress in one line of a terminal, or None if standard error is not one."""
-    if not sys.stderr.isatty():
-        return None
-
-    def show(text: str) -> None:
-        sys.stderr.write(f"\r\x1b[K{text}")
-        sys.stderr.flush()
-
-    return show
 
 
 class Verifier(Protocol):
