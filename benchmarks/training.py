@@ -21,10 +21,6 @@ import time
 
 from benchmarks import harness
 
-NAMES = (
-    "GPT, 4 layers", "GPT, 12 layers", "ResNet-18", "spiking net, 50 steps", "VQ-VAE", "implicit layer, Function",
-    "implicit layer, hook", "U-Net",
-)  # fmt: skip
 MIB = 2**20
 
 
@@ -60,7 +56,7 @@ def trace_and_lower(step, args):
 
 def read_losses(steps):
     """Return the losses in float64, by model, of `training_losses`."""
-    command = [sys.executable, "-m", "benchmarks.training_losses", "--steps", str(steps), "--only", *NAMES]
+    command = [sys.executable, "-m", "benchmarks.training_losses", "--steps", str(steps)]
     environment = {**os.environ, "JAX_ENABLE_X64": "1"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     found = [json.loads(line) for line in done.stdout.splitlines()]
@@ -195,7 +191,7 @@ def measure(report, options):
     loaded_in, source = spent(lambda: fnjax.torch.load(losses.SOURCE))
     report.note(f"The file of the models is loaded in {loaded_in:.2f} s.")
     exact, rows = read_losses(options.steps), {}
-    for name in NAMES:
+    for name in losses.trained_models.MODELS:
         rows[name] = measure_model(name, source, options.rounds)
         print(*rows[name][0], flush=True)
     report.table(
@@ -214,12 +210,12 @@ def measure(report, options):
     report.table(
         "Starting, s",
         ("", "build, both sides", "trace", "lower", "compile"),
-        [rows[name][0] for name in NAMES],
+        [start for start, _ in rows.values()],
     )
     report.table(
         "A step",
         ("", "here, ms", "PyTorch eager, ms", "here / PyTorch", "temporary MiB here", "saved MiB PyTorch"),
-        [rows[name][1] for name in NAMES],
+        [step for _, step in rows.values()],
     )
     by_hand = {n: measure_by_hand(n, source, options.rounds) for n in (2, 4, 12)}
     report.table(
