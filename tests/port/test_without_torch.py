@@ -115,7 +115,8 @@ def test_ports_are_verified(tmp_path, capsys, monkeypatch):
     (tmp_path / "swish_torch.py").write_text(HEAD + SWISH)
     options = ["-o", "swish.py", "--verify", "--seconds", "4", "--report", "report.json"]
     assert main(["port", "swish_torch.py", *options]) == 0
-    said = capsys.readouterr().err
+    first, said = capsys.readouterr().err.split("\n", 1)
+    assert first == "comparing a class: up to 4 seconds of processor time each (--seconds)"
     assert said.startswith("Swish: verified: ")
     assert f"lines run: 6 of 6; {NOTE}" in said
     (found,) = json.loads((tmp_path / "report.json").read_text())["classes"]
