@@ -25,7 +25,9 @@ from fnjax.port.tree.located import list_nodes
 def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
     """Return whether a difference of products must be 0 where both are equal: of one array, or compared later."""
     of, other = _drop_axis_changes(ev, node.left), _drop_axis_changes(ev, node.right)
-    if unparse(node.left) == unparse(node.right) or not (_is_product(ev, of) and _is_product(ev, other)):
+    # XLA computes what is reduced on both sides before it subtracts: there is nothing that it could fuse.
+    reduced = all(isinstance(n, cst.Call) and _find_overload(n.func).total for n in (node.left, node.right))
+    if reduced or unparse(node.left) == unparse(node.right) or not (_is_product(ev, of) and _is_product(ev, other)):
         return False
     given = ev.routine.given.get(unparse(node.left), ())
     grows = any(g is node for g in given)  # `v = v - spike * threshold`
