@@ -15,8 +15,8 @@ def _index(index):
     """Convert an index as PyTorch does: a list or a range is an array, one of booleans must be known under jit."""
     if not isinstance(index, (list, range)):
         return index
-    if any(isinstance(i, (jax.Array, slice)) for i in index):  # one index for each axis
-        return tuple(index)
+    if any(isinstance(i, (jax.Array, slice, list, tuple, type(None))) for i in index):  # one index for each axis
+        return tuple(map(_index, index))
     masked = len(index) > 0 and all(isinstance(i, bool) for i in index)
     return np.asarray(index) if masked else jnp.asarray(index, int)
 

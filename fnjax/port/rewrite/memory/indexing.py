@@ -18,7 +18,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.expr import Selection
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import DTYPE, LIST, UNKNOWN, Step, Value, find_entry, join_elements
-from fnjax.port.rewrite.memory.indices import check_axes, list_indices
+from fnjax.port.rewrite.memory.indices import check_axes, holds_indices, list_indices, spread_list
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
@@ -79,8 +79,9 @@ def _port_index(ev: Evaluator, expr: Expr) -> cst.BaseExpression:
     node = make_hashable(ev, expr)
     listed = isinstance(node, (cst.List, cst.ListComp)) or expr.value.name == LIST
     entries = (*(expr.value.parts or ()), *([expr.value.element] if expr.value.element else []))
-    if listed and any(v.is_tensor or v.name == "builtins.slice" for v in entries):
-        raise Stop(ev.current, "operation", "a list of tensors or slices as an index; write a tuple of them")
+    if listed and any(map(holds_indices, entries)):
+        message = "a list that holds tensors, slices or lists as an index: write `tuple(...)` of it"
+        raise Stop(ev.current, "operation", message)
     if listed and (not entries or any(v.kind == v.dtype == "unknown" for v in entries)):
         ev.diagnostics.needs.add("_index")
         return fill("_index(A)", A=node)
@@ -117,6 +118,8 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
     base = ev.port(node.value)
     value = base.value
     ev.need_entries(value)
+    if (spread := spread_list(ev, node)) is not node:
+        return ev.port(spread)
     if value.kind in {"static", "object"}:
         found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)

@@ -1,14 +1,14 @@
 """The parts of an index.
 
-A tuple is the indices that it holds. Integers and arrays with something between them are refused: JAX takes an integer
-next to arrays for an array too, and would put their axis first.
+A tuple is the indices that it holds, and so is a list that holds tensors, slices or lists. Integers and arrays with
+something between them are refused: JAX takes an integer next to arrays for an array too, and puts their axis first.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Stop
+from fnjax.port.analysis.evaluator import Evaluator, Stop, place_at
 from fnjax.port.known.facts import Value
 
 
@@ -23,6 +23,22 @@ def list_indices(node: cst.Subscript) -> list[cst.BaseExpression | None]:
         else:
             found.append(e.slice.value)
     return found
+
+
+def spread_list(ev: Evaluator, node: cst.Subscript) -> cst.Subscript:
+    """Return `x[[i, j]]`, where the list holds more than numbers, as `x[i, j]`, which PyTorch takes it for."""
+    match [e.slice for e in node.slice]:
+        case [cst.Index(cst.List(elements))]:
+            if any(holds_indices(ev.port(e.value).value) for e in elements):
+                parts = [cst.SubscriptElement(cst.Index(e.value)) for e in elements]
+                return place_at(ev, node.with_changes(slice=parts), node)  # type: ignore[no-any-return] # the same
+    return node
+
+
+def holds_indices(value: Value) -> bool:
+    """Return whether a list with such an entry is a tuple of indices: tensors, slices, None, lists."""
+    several = value.parts is not None or value.element is not None
+    return value.is_tensor or several or value.name == "builtins.slice" or value.literal is None
 
 
 def is_position(ev: Evaluator, node: cst.BaseExpression) -> bool:

@@ -22,7 +22,7 @@ from fnjax.port.rewrite.memory.indexing import (
     trim_axes,
     update_at,
 )
-from fnjax.port.rewrite.memory.indices import check_axes, list_indices
+from fnjax.port.rewrite.memory.indices import check_axes, list_indices, spread_list
 from fnjax.port.rewrite.memory.masks import write_masked
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits
@@ -33,6 +33,7 @@ from fnjax.port.torch import MISSING, fill, unparse
 def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscript, expr: Expr) -> Statements | None:
     """Translate `x[i] = v`; None for what is not a tensor."""
     base = ev.port(target.value)
+    target = spread_list(ev, target)
     known = ev.name_variable(target.value) in {"", *ev.state.variables}
     if not known and not base.value.is_tensor and expr.value.is_tensor and ev.routine.role != "module":
         report_outliving(ev, node, unparse(target.value))
