@@ -59,7 +59,6 @@ class ExpressionEvaluator(Variables):
         self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
         self.materialised = routine.materialised  # as it was when this evaluation began
         self.masks: dict[str, Selection] = {}  # by the number of the mask
-        self.guards: list[Any] = []  # the conditions under which the entries of the present expression are used
 
     def report(self, node: cst.CSTNode, kind: str, message: str, severity: str = "error") -> None:
         """Report a finding at the node."""

@@ -27,7 +27,7 @@ from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
 from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
 from fnjax.port.rewrite.memory.sharing import list_seeing
-from fnjax.port.rewrite.memory.singularities import avoid_singularities, guard_operands
+from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import make_number, narrow_result, port_64_bits, report_overflow
 from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
@@ -168,7 +168,7 @@ def _port_operands(
         if mask and not operation.each:
             return _reduce_selected(ev, node, short, bound)
         target = ev.port(values[0]) if bound.overwrites else None
-        with ev.take(avoid_singularities(ev, short, values) | guard_operands(ev, short, bound)):
+        with ev.take(avoid_singularities(ev, short, values)):
             return _render_operation(ev, node, bound, mask, part, target)
 
 

@@ -20,11 +20,10 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.rewrite.memory.indexing import have_same_shape
-from fnjax.port.rewrite.memory.singularities import guard_operand
 from fnjax.port.torch import Bound, fill
 
 
-def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
+def write_masked(ev: Evaluator, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
     """Return the new value of all of `base` when the entries that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
         ev.need_entries(new.value)
@@ -37,10 +36,7 @@ def write_masked(ev: Evaluator, target: cst.Subscript, base: Expr, mask: Expr, n
     if not have_same_shape(base.value, mask.value):
         ev.diagnostics.needs.add("_mask")
         condition = fill("_mask(M, A)", M=condition, A=base.node)
-    kept = (
-        guard_operand(ev, target.value, condition, taken=False) if not isinstance(target.value, cst.Subscript) else base
-    )
-    made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=kept.node)
+    made = fill("jnp.where(C, V, K)", C=condition, V=new.node, K=base.node)
     return fill("A.astype(B.dtype)", A=made, B=base.node) if _may_promote(base, new) else made
 
 

@@ -69,7 +69,7 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
         ev.need_entries(base.value, *([mask.value] if mask else []))
     given = expr.node
     if mask is not None:
-        new = write_masked(ev, target, base, mask, expr)
+        new = write_masked(ev, base, mask, expr)
     elif index is not None and expr.value.mask == index.value.number:  # all entries, computed at once
         ev.diagnostics.needs.add("_update")
         new = fill("_update(A, I, V)", A=base.node, I=index.node, V=given)
