@@ -426,6 +426,7 @@ def test_check_takes_all_functions_of_a_pytorch_file(tmp_path, capsys):
     assert "Functions keep 0 B" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_pytest_runs_checks(tmp_path, monkeypatch, capsys):
     """`pytest --fnjax layers.py` has a test for each Function; test files are run as ever."""
     (tmp_path / "two_functions.py").write_text(TWO)

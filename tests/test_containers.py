@@ -212,6 +212,7 @@ MODES = {
 
 
 # Forward mode is the transpose of backward, which once_differentiable refuses.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "mode"), [(p, m) for p in PLACES for m in MODES if not (p.endswith("_once") and m == "jvp")]
 )

@@ -60,6 +60,7 @@ TESTS = figures("Outcomes", ("test_derivatives", "13", "1", "0"), met=False, not
 # Where there is no GPU
 
 
+@pytest.mark.slow
 def test_marked_tests_are_skipped_with_the_reason():
     """Without a GPU the tests marked gpu are collected, and each is skipped with a reason."""
     done = start(sys.executable, "-m", "pytest", "-q", "-m", "gpu", "-p", "no:cacheprovider", "tests/test_gpu.py")
@@ -271,6 +272,7 @@ def test_an_error_in_a_part_is_in_its_figures(monkeypatch, tmp_path):
     assert kept["goals"] == [{"text": "AssertionError: numbers of swish differ", "met": False}]
 
 
+@pytest.mark.slow
 def test_a_failing_test_fails_the_part(tmp_path):
     """The part that tests runs what is marked gpu, and no other file, and fails with the test's message."""
     (tmp_path / "tests").mkdir()

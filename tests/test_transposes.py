@@ -169,6 +169,7 @@ class ProductJvp(fnjax.Function):
         return ProductJvp.apply(x_t, y) + ProductJvp.apply(x, y_t)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", [eager, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("Fn", [Product, ProductJvp], ids=["backward", "jvp"])
 def test_a_bilinear_function_whose_rule_is_itself(Fn, wrap):

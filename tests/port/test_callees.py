@@ -35,6 +35,7 @@ def answers(monkeypatch):
     registry.find_rules.cache_clear()
 
 
+@pytest.mark.slow
 def test_few_rules_are_asked_for_a_call(answers):
     """A call is resolved once, and only the rules that handle its callee are asked."""
     for cases in (classes_control, classes_kept, classes_layers, classes_memory):
@@ -88,7 +89,8 @@ def shuffled(monkeypatch):
         cache.cache_clear()
 
 
-@pytest.mark.parametrize("first", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [0, 1])
 def test_rules_have_no_order_but_what_they_say(first, shuffled):
     """In whichever order the rules are entered, a text becomes the same port, with the same findings."""
     texts = [source(name) for name in list(CASES)[first::30]]

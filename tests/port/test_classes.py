@@ -123,6 +123,7 @@ def module(folder, name, text):
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_ported_whole(name, tmp_path):
     """Every class is ported without an error, can be imported, and stays as it is when it is ported again."""

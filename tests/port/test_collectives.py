@@ -39,6 +39,7 @@ def test_which_stay_pytorch_source():
     assert len(result.classes) == len({name.partition(" ")[0] for name in CALLS})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", CALLS)
 def test_numbers_are_those_of_four_processes(name, mode, ours):
@@ -48,6 +49,7 @@ def test_numbers_are_those_of_four_processes(name, mode, ours):
     assert all(isinstance(d, float) and d <= 1e-6 for d in found.values()), found
 
 
+@pytest.mark.slow
 def test_a_wrong_port_is_found(port, tmp_path):
     """The comparison refuses a gradient that is not summed, and one that is summed twice."""
     text = port.read_text()

@@ -5,6 +5,8 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
+
 from tools.port_fetch import Package
 
 FILES = {
@@ -61,6 +63,7 @@ def test_a_class_comes_with_what_it_needs(tmp_path):
     assert Package(tmp_path / "pack.whl").source("pack/use.py", "Outer.Scaled") == WANTED
 
 
+@pytest.mark.slow
 def test_without_the_package_index_it_says_so(tmp_path):
     """One clear message, and no traceback."""
     script = Path(__file__).parent.parent.parent / "tools" / "port_corpus.py"

@@ -37,6 +37,7 @@ DEEP = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1100, 20_000])
 @pytest.mark.parametrize("name", DEEP)
 def test_what_is_too_deep_is_said_in_one_line(name, depth):
@@ -46,6 +47,7 @@ def test_what_is_too_deep_is_said_in_one_line(name, depth):
     assert not ported.readable
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in DEEP if name != "open"])
 def test_what_python_reads_is_read(name):
     """A few of each are no problem, nor are many that do not stand in each other."""

@@ -1517,6 +1517,7 @@ def import_port(ported, tmp_path):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_every_port_imports(name, tmp_path):
     """A port imports without an error, whatever of its file needs manual porting, and has the class."""

@@ -71,6 +71,7 @@ def execute(path, code):
     return module
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(port, name):
     """A ported wrapper has the values and gradients of its formula, under jit and without."""
@@ -128,6 +129,7 @@ def test_refused(name):
     assert any(message in f.message and f.line > KERNELS.count("\n") for f in errors), errors
 
 
+@pytest.mark.slow
 def test_kernels_of_another_file(tmp_path):
     """Kernels, helpers and guards that a file imports from its package are followed."""
     wrapper = """

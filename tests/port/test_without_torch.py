@@ -166,6 +166,7 @@ def test_a_class_that_stays_as_it_is_differs(tmp_path, capsys):
     assert "dtype float32 for fnjax.torch's float16" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hidden")
 @pytest.mark.parametrize(
     ("name", "text", "call"),
@@ -182,6 +183,7 @@ def test_right_ports_are_verified(sides, name, text, call):
     assert (verdict.status, verdict.calls) == ("verified", 1), verdict
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hidden")
 def test_what_is_not_determined(sides):
     """Memory that nobody sets holds another number in each of two runs, which is told."""

@@ -149,7 +149,8 @@ def execute(program, runtime=None):
     return [tuple(str(part).replace("UnboundLocalError", "NameError") for part in each) for each in run(space)]
 
 
-@pytest.mark.parametrize("chance", [0.4, *(pytest.param(c, marks=pytest.mark.slow) for c in (0.1, 1.0))])
+@pytest.mark.slow
+@pytest.mark.parametrize("chance", [0.4, 0.1, 1.0])
 @pytest.mark.filterwarnings("ignore:.*generator ignored:pytest.PytestUnraisableExceptionWarning")
 def test_random_programs_with_tests_that_count_as_traced(chance):
     """A program does the same whichever of its tests and ranges run as closures."""

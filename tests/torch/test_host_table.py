@@ -400,6 +400,7 @@ def evaluate(code, arrays, numpy, function, name):
         return e
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", SECTIONS)
 def test_results_of_ones_and_of_other_values(module):
     """Shapes, dtypes and sharing of memory are those of the sample's result; only what the table says is written to."""

@@ -270,6 +270,7 @@ def f(x):
 """
 
 
+@pytest.mark.slow
 def test_einops_and_its_layers(tmp_path):
     """A package in pure Python that imports torch is loaded privately: it works on tensors, its layers are modules."""
     pytest.importorskip("einops")
@@ -293,6 +294,7 @@ def test_einops_and_its_layers(tmp_path):
     np.testing.assert_allclose(torch.jax_view(net)(x), rows @ weight, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_package_that_imports_torch_when_it_is_called(tmp_path):
     """opt_einsum, which JAX depends on, finds torch by the module of its arguments, and imports it in a function."""
     source = "import opt_einsum\ndef f(x):\n    return opt_einsum.contract('ab,cb,cd->ad', x, x, x)"
@@ -319,6 +321,7 @@ def test_import_module_in_a_file_that_is_being_executed(tmp_path):
     assert loaded.Sub.hints["training"] is bool
 
 
+@pytest.mark.slow
 def test_import_module_of_a_package_that_needs_torch():
     """A module of an installed package is loaded with what it imports beside it; the interpreter's own is another."""
     pytest.importorskip("einops")

@@ -115,6 +115,7 @@ def check(text, found, expected):
         np.testing.assert_allclose(a, b, rtol=1e-5, err_msg=text)
 
 
+@pytest.mark.slow
 def test_uses_that_are_answered(load):
     """Each expression has under jit the value that it has without, where the selection is a tensor."""
     functions = expressions(load, lines)
@@ -235,6 +236,7 @@ def carried(x):
 """
 
 
+@pytest.mark.slow
 def test_gradients(load):
     """Selected elements have their gradient; the rest get zero, also where the function has no derivative."""
     loaded = load(GRADIENTS)

@@ -59,6 +59,7 @@ def small_case(name):
     return getattr(load(name), cls), (*small, *more), n
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_backward_is_the_derivative_of_forward(name, monkeypatch):
     """The backward kernels beside JAX's derivative of the forward kernels; one wrong entry is found."""
