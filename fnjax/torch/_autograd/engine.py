@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax._primitives.nondifferentiable import nondifferentiable
+from fnjax.torch.deferred.either import Either
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Tensor, make
@@ -298,15 +299,18 @@ def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
     strides = preserve(tensor.layout)
     made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found, strides=strides), create_graph)
     note_tensor(tensor)
-    if tensor.grad is None:
-        tensor.grad = made
-    else:
+
+    def add(grad: Tensor | None) -> Tensor:
+        if grad is None:
+            return made
         with set_mode(Mode(enabled=create_graph)):
-            total = compute(lambda a, b: (a + b,), [tensor.grad.value, made.value], "AddBackward")[0]
-            if create_graph:
-                tensor.grad = make(total.array, tensor.dtype, value=total, strides=strides)
-            else:  # all tensors that share its memory see the sum
-                tensor.grad.assign(total)
+            total = compute(lambda a, b: (a + b,), [grad.value, made.value], "AddBackward")[0]
+        if create_graph:
+            return make(total.array, tensor.dtype, value=total, strides=strides)
+        grad.assign(total)  # all tensors that share its memory see the sum
+        return grad
+
+    tensor.grad = tensor.grad.map(add) if type(tensor.grad) is Either else add(tensor.grad)
     with set_mode(Mode(enabled=False)):
         for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
             note_reached(hook)
