@@ -63,13 +63,13 @@ class Guard:
     """Flag of memory that ctx keeps: set by the next write to the memory.
 
     Attributes:
-        branch: the traced branch of the calls whose ctx keeps the memory; None if they were made in several.
+        branches: the traced branches of the calls whose ctx keeps the memory; None for a call outside of all.
         is_lost: whether the memory was written to after forward, where a program may do both.
-        is_certain: whether the calls and a write were made outside of traced branches and loops.
+        is_certain: whether a call and a write were made outside of traced branches and loops.
         storage: a reference to the memory that was written to; None before, and where a tensor got other memory.
     """
 
-    branch: Branch | None = None
+    branches: set[Branch | None]
     is_lost = is_certain = False
     storage: Callable[[], Storage | None] | None = None
 
@@ -142,14 +142,14 @@ class Storage:
             has_memory: whether what was written is in this memory: a tensor may get other memory instead.
         """
         guard, branch = self.guard, BRANCH.get()
-        if guard is None or (branch is not None and branch.excludes(guard.branch)):
+        if guard is None or (branch is not None and all(map(branch.excludes, guard.branches))):
             return
         if has_memory:  # a tracer must not be kept alive
             is_lost = isinstance(self.value, LostValue) or isinstance(self.value.array, jax.core.Tracer)
             guard.storage = weakref.ref(self) if is_lost else lambda: self
         guard.is_lost = True
         if not is_in_branch():
-            guard.is_certain, self.guard = guard.branch is None, None
+            guard.is_certain, self.guard = None in guard.branches, None
 
 
 class Substitute(NamedTuple):

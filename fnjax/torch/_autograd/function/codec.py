@@ -200,7 +200,7 @@ class TensorCodec(NamedTuple):
             if facts.places:
                 restore_places(facts.places, on_ctx)
         if call is not None:
-            saved = read_written(facts.kept, call.memories, on_ctx, saved)
+            saved = read_written(facts.kept, call.memories, on_ctx, saved, is_sure=not call.is_conditional)
             captured = [
                 read_reachable(k.tensor, call.memories.get(k.at), a)
                 for k, a in zip(facts.reachable, captured, strict=True)

@@ -58,9 +58,8 @@ def guard_memory(tensor: Tensor) -> Memory:
     for root in roots:
         if root.guard is None or root.guard.is_lost:
             root.guard = Guard()
-            root.guard.branch = branch
-        elif root.guard.branch is not branch:
-            root.guard.branch = None
+            root.guard.branches = {branch}
+        root.guard.branches.add(branch)
     whole = None if any(id(root) in replaced for root in roots) else tensor.memory.layout
     return Memory(tuple(r.guard for r in roots if r.guard is not None), tensor.layout, whole, tensor.part)
 
@@ -112,7 +111,7 @@ def list_kept(
 
 
 def read_written(
-    kept: Sequence[Kept], memories: dict[int, Memory], on_ctx: Sequence[Tensor], saved: Sequence[Any]
+    kept: Sequence[Kept], memories: dict[int, Memory], on_ctx: Sequence[Tensor], saved: Sequence[Any], *, is_sure: bool
 ) -> list[Any]:
     """Give the tensors of backward's ctx the values that were written to their memory after forward; return the saved.
 
@@ -123,6 +122,7 @@ def read_written(
         memories: the memory of the arguments and results, by their indices.
         on_ctx: the tensors on ctx.
         saved: those of `save_for_backward`.
+        is_sure: whether PyTorch runs this backward, too.
     """
     saved = [*saved]
     places = [i for i, t in enumerate(saved) if issubclass(type(t), Tensor)]
@@ -131,7 +131,7 @@ def read_written(
         if memory is None or not memory.is_written:
             continue
         if at < len(places):  # it may be a parameter itself
-            value = OverwrittenValue(any(guard.is_certain for guard in memory.guards))
+            value = OverwrittenValue(is_sure and any(guard.is_certain for guard in memory.guards))
             saved[places[at]] = Tensor.over(Storage(value, t.layout), t.layout, t.dtype)
             continue
         if any(g.storage is not None and g.storage() is find_root(t.memory) for g in memory.guards):
