@@ -18,7 +18,7 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, assume, assuming, find_choice, find_truth, note_choice, resolve
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
-from fnjax.torch.deferred.origins import BRANCH, CONSTANT, NOT
+from fnjax.torch.deferred.origins import BRANCH, NOT
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.calls import choose
@@ -69,14 +69,19 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
     return value if decided is True else _merge(decided, value, None, "what a function returns")
 
 
+def as_tensor(value: Any) -> Any:
+    """Return the tensor of a traced value of NumPy; other values unchanged."""
+    is_host = issubclass(type(value), HostValue) and not value.is_known  # isinstance reads __class__ of objects
+    return value.to_tensor() if is_host else value
+
+
 def to_bool(value: Any) -> bool | Tensor:
     """Return the truth of a value: a bool, or a boolean tensor if the value is traced and the branch does not say."""
     if value is True or value is False:
         return value
     if type(value) is Either:
         value = value.map(to_bool, "the truth")
-    if issubclass(type(value), HostValue) and not value.is_known:  # isinstance reads __class__ of objects
-        value = value.to_tensor()
+    value = as_tensor(value)
     if type(value) is Filtered:
         value = value.count()
     if type(value) is Number:
@@ -330,16 +335,19 @@ def _merge_numbers(test: Tensor | Number, a: Any, b: Any) -> Any:
     own = find_dtype(kinds)
     values = [_value_of(x, own, ()) for x in (a, b)]
     chosen = Value(jnp.where(test.array, *(v.array.astype(own.array) for v in values)))
-    chosen.origin = (BRANCH, test.value, *values)
+    chosen.origin = _list_sides(test, (a, b), values)
     return Number(chosen, kinds)
 
 
 def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
     if isinstance(x, (Tensor, Number)):
         return x.value
-    made = Value(jnp.full(shape, x, own.array))
-    made.origin = (CONSTANT, x) if type(x) is bool else None
-    return made
+    return Value(jnp.full(shape, x, own.array))
+
+
+def _list_sides(test: Tensor | Number, sides: Sequence[Any], values: Sequence[Value]) -> tuple[Any, ...]:
+    """Return the origin of a value that a test selects; a bool that is known stays one."""
+    return BRANCH, test.value, *(x if type(x) is bool else v for x, v in zip(sides, values, strict=True))
 
 
 def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
@@ -363,7 +371,7 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
         "WhereBackward",
     )[0]
     chosen = _as_leaf(chosen, *values)
-    chosen.origin = (BRANCH, test.value, *values)
+    chosen.origin = _list_sides(test, (a, b), values)
     layouts = {strides_of(t.layout) for t in tensors}
     strides = layouts.pop() if len(layouts) == 1 else None
     made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared, strides)

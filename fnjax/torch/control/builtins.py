@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fnjax.torch.control.branches import as_tensor
 from fnjax.torch.control.expressions import ASKED, TracedRange, is_traced
 from fnjax.torch.control.folds import FOLDS
 from fnjax.torch.deferred.base import Deferred
@@ -18,8 +19,7 @@ from fnjax.torch.memory.tensor import Tensor
 
 
 def _to_number(kind: type, value: Any) -> Any:
-    if issubclass(type(value), HostValue) and not value.is_known:
-        value = value.to_tensor()
+    value = as_tensor(value)
     if not is_traced(value):
         return kind(value)
     if type(value) is Number:

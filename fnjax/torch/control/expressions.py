@@ -7,7 +7,7 @@ from typing import Any
 
 import jax.numpy as jnp
 
-from fnjax.torch.control.branches import negate, run_where, select, to_bool
+from fnjax.torch.control.branches import as_tensor, negate, run_where, select, to_bool
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.missing import Missing
@@ -50,10 +50,11 @@ def or_(value: Any, rest: Callable[[], Any], items: Iterator[Any] | None = None)
 
 def _combine(name: str, decided: Tensor, value: Any, other: Any, yes: Any, no: Any) -> Any:
     """Return `value and other`, or `value or other`: a bool for two bools, else one of the operands."""
-    if not (_is_bool(value) and _is_bool(other)):
+    second = as_tensor(other)
+    if not (_is_bool(as_tensor(value)) and _is_bool(second)):
         return select(decided, yes, no)
-    made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, other.array))
-    made.origin = (name, decided.value, other.value)
+    made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, second.array))
+    made.origin = (name, decided.value, second.value)
     return make(made.array, value=made) if Tensor in {type(value), type(other)} else Number(made, [bool])
 
 

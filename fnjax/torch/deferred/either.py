@@ -15,12 +15,13 @@ import jax
 
 from fnjax._torch_ops.syntax.trees import RUNTIME
 from fnjax.torch.deferred.base import USES, Deferred
-from fnjax.torch.deferred.origins import AND, BRANCH, CONSTANT, NOT, OR
+from fnjax.torch.deferred.origins import AND, BRANCH, NOT, OR
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.recording.graph import Value, are_same
 
-_assumed: ContextVar[tuple[tuple[Value, bool], ...]] = ContextVar("_assumed", default=())
+_Test = Value | bool
+_assumed: ContextVar[tuple[tuple[_Test, bool], ...]] = ContextVar("_assumed", default=())
 
 
 @contextlib.contextmanager
@@ -49,9 +50,9 @@ def assume(test: Value, truth: bool) -> None:
     _assumed.set((*_assumed.get(), *_list_facts(test, truth)))
 
 
-def _list_facts(test: Value, truth: bool) -> list[tuple[Value, bool]]:
+def _list_facts(test: _Test, truth: bool) -> list[tuple[_Test, bool]]:
     """Return the values that are true or false if a test is: for `a and b` that is true, also those of a and b."""
-    kind, *parts = (None,) if test.origin is None else test.origin
+    kind, *parts = (None,) if isinstance(test, bool) or test.origin is None else test.origin
     if kind == NOT:
         return _list_facts(parts[0], not truth)
     if kind == (AND if truth else OR):
@@ -71,7 +72,7 @@ def find_truth(test: Value) -> bool | None:
     return found
 
 
-def _derive(test: Value, facts: Sequence[tuple[Value, bool]], is_known: bool = False) -> bool | None:
+def _derive(test: _Test, facts: Sequence[tuple[_Test, bool]], is_known: bool = False) -> bool | None:
     """Return the truth of a test that follows from facts, or from the values that it is made of.
 
     Args:
@@ -82,9 +83,9 @@ def _derive(test: Value, facts: Sequence[tuple[Value, bool]], is_known: bool = F
     for assumed, truth in () if is_known else facts:
         if are_same(assumed, test):
             return truth
+    if isinstance(test, bool):
+        return test
     kind, *parts = (None,) if test.origin is None else test.origin
-    if kind == CONSTANT:
-        return bool(parts[0])
     if kind not in {NOT, AND, OR, BRANCH}:
         return None
     first = _derive(parts[0], facts)
@@ -98,7 +99,7 @@ def _derive(test: Value, facts: Sequence[tuple[Value, bool]], is_known: bool = F
     return end if end in {first, second} else None if None in {first, second} else not end
 
 
-def _is_possible(new: Sequence[tuple[Value, bool]], facts: Sequence[tuple[Value, bool]]) -> bool:
+def _is_possible(new: Sequence[tuple[_Test, bool]], facts: Sequence[tuple[_Test, bool]]) -> bool:
     """Return whether new facts do not contradict known ones."""
     every = (*new, *facts)
     return all(_derive(value, every, is_known=True) in {None, truth} for value, truth in facts)
@@ -238,7 +239,7 @@ class Either(Deferred):
         return int(self.ask(len, "len()"))
 
     def __repr__(self) -> str:
-        return f"<{self.name}: {self.yes!r} or {self.no!r}>"
+        return f"<{self.name}: {describe(self.yes)} or {describe(self.no)}>"
 
 
 _SIZED: Any = list, tuple, dict, collections.deque, type({}.keys()), type({}.values()), type({}.items())

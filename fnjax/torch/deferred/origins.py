@@ -10,7 +10,6 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.recording.graph import Value
 
 NOT, AND, OR = "not", "and", "or"  # of a bool's origin, before those that it is made of
-CONSTANT = "constant"  # of the origin of a bool that is known, before its truth
 BRANCH = "branch"  # of the origin of a value that a branch chose, before the test and the values of both branches
 RANK = "rank"  # of the origin of a device's index along an axis
 Affine = tuple[dict[Any, int], int]  # by the traced integer its coefficient; and what is added
