@@ -11,7 +11,7 @@ class OutOfResources(Exception):  # noqa: N818 - Triton's name
     """Error for a kernel that needs too much of a GPU; it is never raised."""
 
 
-_TARGET = SimpleNamespace(backend="cuda", arch=80, warp_size=WARP_SIZE)
+_TARGET = SimpleNamespace(backend="cuda", arch=10 * CAPABILITY[0] + CAPABILITY[1], warp_size=WARP_SIZE)
 _PROPERTIES = {"max_shared_mem": SHARED_MEMORY, "warpSize": WARP_SIZE, "max_num_regs": REGISTERS}
 active = SimpleNamespace(
     get_current_target=lambda: _TARGET,

@@ -48,14 +48,7 @@ def translated(launch: Any, operands: Sequence[Any]) -> Any:
         first, program = _PROGRAMS.pop(key, (None, None))
     if program is None:
         first, program = _new(launch)
-    try:
-        results = program(*operands)
-        if first.waits and not _is_traced(results):
-            jax.block_until_ready(results)
-    except jax.errors.JaxRuntimeError:
-        if not first.waits or _is_traced(operands):
-            raise
-        return launch.translated(*operands)  # executed one by one, the operations raise a KernelError
+    results = first.refuse(*program(*operands))
     if key is None:
         return results
     with _LOCK:
@@ -65,9 +58,5 @@ def translated(launch: Any, operands: Sequence[Any]) -> Any:
     return results
 
 
-def _is_traced(arrays: Sequence[Any]) -> bool:
-    return any(isinstance(x, jax.core.Tracer) for x in arrays)
-
-
 def _new(launch: Any) -> Any:
-    return launch, jax.jit(launch.translated)
+    return launch, jax.jit(launch.marked)

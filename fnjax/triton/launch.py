@@ -260,10 +260,10 @@ class Launch:
         arrays: the number of operands that are flat arrays; they come first, then the traced scalars.
         stored: indices of the operands that are stored to.
         options: of Triton's compiler, as pairs.
-        waits: True if a program waits for memory, and may raise because it would for ever; known once it is translated.
+        marks: where programs that wait for memory record that they would for ever; known once it is translated.
     """
 
-    waits = False
+    marks: Marks | None = None
 
     def __init__(self, source: Source, grid: Any, parameters: Any, arrays: int, stored: Any, options: Any) -> None:
         self.source, self.grid, self.parameters = source, grid, parameters
@@ -284,16 +284,26 @@ class Launch:
         return f"{self.name}[{', '.join(map(str, self.grid))}]"
 
     def translated(self, *operands: Any) -> Any:
-        """Return the arrays that are stored, computed by JAX operations.
+        """Return the arrays that are stored, computed by JAX operations; raise KernelError for an endless wait."""
+        return self.refuse(*self.marked(*operands))
+
+    def marked(self, *operands: Any) -> tuple[Any, Any]:
+        """Return the arrays that are stored, and the mark of an endless wait (`Marks`), None where nothing waits.
 
         All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
         """
-        flat = list(operands[: self.arrays])
+        flat, mark = list(operands[: self.arrays]), None
         try:
             flat = _at_once(self.source, self.grid, lambda: self.named(operands), flat)
         except NeedsSequence:
-            flat, self.waits = _in_sequence(self.source, self.grid, lambda: self.named(operands), flat)
-        return [flat[i] for i in self.stored]
+            marks = Marks(self.name, len(flat))
+            *flat, mark = _in_sequence(self.source, self.grid, lambda: self.named(operands), flat, marks)
+            self.marks, mark = (marks, mark) if marks.loops else (None, None)
+        return [flat[i] for i in self.stored], mark
+
+    def refuse(self, stored: Any, mark: Any) -> Any:
+        """Return what `marked` returned as stored; raise KernelError where the mark says that a program never ends."""
+        return stored if self.marks is None else self.marks.refuse(mark, self.grid, stored)
 
     def named(self, operands: Sequence[Any]) -> Any:
         """Return the values of the parameters, by name, that the body of the kernel starts with."""
@@ -398,14 +408,12 @@ def _at_once(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], fl
                 return state.buffers
 
 
-def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any) -> Any:
+def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any, marks: Marks) -> Any:
     """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
 
     Returns:
-        memory after it, and True where a program waits for memory.
+        memory after it, and the mark of an endless wait, which `marks` reads.
     """
-    written: set[int] = set()
-    marks = Marks(source.name, len(flat))
 
     def program(k: Any, memory: Any) -> Any:
         rest: Any = k
@@ -416,12 +424,10 @@ def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]]
         with entered(State(sizes, True, programs)) as state:
             state.buffers, state.marks = list(memory), marks
             call(source, names())
-            written.update(state.written)
             return tuple(alike(state.buffers, memory))
 
     memory = tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))
-    *flat, mark = lax.fori_loop(0, math.prod(sizes), program, memory)
-    return marks.refuse(mark, sizes, flat), bool(marks.loops)
+    return lax.fori_loop(0, math.prod(sizes), program, memory)
 
 
 def jit(fn: Any = None, **options: Any) -> Any:

@@ -303,8 +303,8 @@ def test_a_launch_runs_programs_that_wait_in_sequence(way):
 
 
 @pytest.mark.parametrize("way", ["atomic", "volatile", "plain"])
-def test_a_launch_refuses_to_wait_for_a_later_program(way):
-    """An error instead of a hang, which names kernel, line and program: under jit and outside of it."""
+def test_a_launch_refuses_to_wait_for_a_later_program(way, caplog):
+    """An error instead of a hang, which names kernel, line and program: under jit; outside, the only one."""
     line = line_of(faulty.chain_kernel, "waits")
     if way != "plain":
         lines = inspect.getsource(faulty.chain_kernel.fn).split("\n")
@@ -312,8 +312,14 @@ def test_a_launch_refuses_to_wait_for_a_later_program(way):
         waits = [first + i for i, text in enumerate(lines) if text.endswith("# waits")]
         line = waits[0 if way == "atomic" else 1]
     text = rf"kernel chain_kernel: program 0 would wait for ever in chain_kernel, line {line} of .*faulty\.py"
-    with pytest.raises(triton.KernelError, match=text):
-        chain(way, -1)(X[:5])
+    for launch in (
+        chain(way, -1),
+        lambda x: jax.jvp(chain(way, -1), (x,), (x,)),
+        lambda x: jax.vmap(chain(way, -1))(x[None]),
+    ):
+        with pytest.raises(triton.KernelError, match=text):
+            launch(X[:5])
+    assert not caplog.records
     with pytest.raises(jax.errors.JaxRuntimeError, match=text):
         jax.block_until_ready(jax.jit(chain(way, -1))(X[:5]))
 

@@ -179,3 +179,17 @@ def test_methods_of_pointers_store():
     count, out = methods_kernel[(1,)](x, jnp.zeros(1, jnp.int32), jnp.zeros(8), N=8)
     assert int(count[0]) == 5
     np.testing.assert_allclose(out, jax.nn.softmax(x.reshape(2, 4), axis=1).reshape(8), rtol=1e-6)
+
+
+@triton.jit
+def target_kernel(out_ptr):
+    target = tl.target_info.current_target()
+    if tl.target_info.is_cuda() and target.backend == "cuda":
+        tl.store(out_ptr, target.arch)
+    tl.store(out_ptr + 1, tl.target_info.cuda_capability_geq(8, 0) and not tl.target_info.cuda_capability_geq(9))
+    tl.store(out_ptr + 2, tl.target_info.is_hip())
+
+
+def test_kernels_see_the_gpu_of_the_driver():
+    """`tl.target_info` answers as `triton.runtime.driver.active.get_current_target` does."""
+    assert target_kernel[(1,)](jnp.zeros(3)).tolist() == [triton.runtime.driver.active.get_current_target().arch, 1, 0]

@@ -121,8 +121,6 @@ class Marks:
         On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
         (`interpreter.host_report`).
         """
-        if not self.loops:
-            return arrays
 
         def look(mark: Any) -> None:
             number, program = map(int, mark)

@@ -438,7 +438,7 @@ setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("math", "extra", "core", "standard"):  # they are made of this module
+    if name in ("math", "extra", "core", "standard", "target_info"):  # they are made of this module
         return importlib.import_module(f"fnjax.triton.language.{name}")
     core = importlib.import_module("fnjax.triton.language._core")
     if name in core.NAMES:
