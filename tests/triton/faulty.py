@@ -175,3 +175,12 @@ def masked_lanes_kernel(x_ptr, out_ptr, n, OP: tl.constexpr, BLOCK: tl.constexpr
     elif OP == "where":
         x = x + tl.sum(tl.where(lanes < n, x, 0))
     tl.store(out_ptr + lanes, x, mask=lanes < n)
+
+
+@triton.jit
+def masked_index_kernel(index_ptr, x_ptr, out_ptr, n, MASKED: tl.constexpr, BLOCK: tl.constexpr):
+    """Lanes that the mask leaves out are addresses of a second load, which leaves them out again, or does not."""
+    lanes = tl.arange(0, BLOCK)
+    index = tl.load(index_ptr + lanes, mask=lanes < n)  # leaves indices out
+    x = tl.load(x_ptr + index, mask=lanes < n if MASKED else None)
+    tl.store(out_ptr + lanes, x, mask=lanes < n)

@@ -109,6 +109,16 @@ def test_lanes_that_a_mask_leaves_out_are_undefined(dtype, sign):
         assert "out_ptr[0] depends on lanes that the mask leaves out" in finding.message
 
 
+def test_an_undefined_address_may_be_outside():
+    """An address made of lanes that a mask leaves out is a fault, though a launch finds zeros there."""
+    kernel, index = faulty.masked_index_kernel, jnp.arange(5)[::-1]
+    finding = only(kernel.check[(1,)](index, X[:5], empty(5), 5, MASKED=False, BLOCK=8), "undefined")
+    assert (finding.parameter, finding.index, finding.elements) == ("x_ptr", 85, 3)
+    assert finding.line == line_of(kernel, "leaves indices out")
+    assert "x_ptr[85], an address outside of it, depends on lanes that the mask leaves out" in finding.message
+    kernel.check[(1,)](index, X[:5], empty(5), 5, MASKED=True, BLOCK=8).assert_clean()
+
+
 def test_what_a_program_has_written_itself_may_be_read():
     """An empty buffer that is written before it is read; what is left unwritten is told, and is not clean."""
     report = faulty.reread_kernel.check[(4,)](X, empty(40), BLOCK=8)

@@ -109,8 +109,8 @@ class Check:
     - unwritten: an element of an uninitialised buffer is read (an atomic reads, too) before any program has written it.
       JAX's arrays are all initialised: pass a `jax.ShapeDtypeStruct` for a buffer like `torch.empty`; each is a buffer
       of its own;
-    - undefined: what is stored depends on lanes that the mask of a `tl.load` without `other` leaves out: a launch finds
-      zeros there, a GPU anything;
+    - undefined: what is stored, or an address, depends on lanes that the mask of a `tl.load` without `other` leaves
+      out: a launch finds zeros there, a GPU anything;
     - race: two programs write different values to an element, or one reads it and the other writes it, and no atomic
       orders them;
     - endless wait: a `while` that nothing can end: a lock that is not released, or that waits for a later program;
@@ -274,7 +274,13 @@ class Watcher:
         self._find(NARROWED, place, None, None, message, len(values))
 
     def different(self, stored: Sequence[Any], others: Sequence[Any], other: Watcher) -> Any:
-        """Return buffer, first element, program and number of elements that differ after another execution, or None."""
+        """Return buffer, first element, program and number of elements that another execution changes, or None.
+
+        They differ after it, or only it reads or writes them, outside of the array.
+        """
+        for key, (finding, programs) in other.found.items():
+            if finding.kind == OUTSIDE and key not in self.found:
+                return key[2], finding.index, min(programs), finding.elements
         for buffer, a, b in zip(self.launch.stored, stored, others, strict=True):
             elements = np.flatnonzero((a != b) & ~(np.isnan(a) & np.isnan(b)))
             if len(elements):
@@ -283,10 +289,11 @@ class Watcher:
         return None
 
     def depends(self, place: Position, buffer: int, element: int, program: int, elements: int) -> None:
-        """Add a finding for a load whose masked lanes decide on what is stored."""
+        """Add a finding for a load whose masked lanes decide on what is stored, or on an address."""
+        what = "" if 0 <= element < math.prod(self.shapes[buffer]) else ", an address outside of it,"
         message = (
-            f"{self._element(buffer, element)} depends on lanes that the mask leaves out, which are undefined without "
-            "other=..."
+            f"{self._element(buffer, element)}{what} depends on lanes that the mask leaves out, which are undefined "
+            "without other=..."
         )
         self._find(UNDEFINED, place, buffer, self._index(buffer, element), message, elements, program=program)
 
@@ -325,9 +332,10 @@ class Watcher:
         return f"program {ids[0] if len(ids) == 1 else ids}"
 
     def _index(self, buffer: int, element: Any) -> Any:
-        """Return the index of an element: an integer, or a tuple for an array of several axes."""
+        """Return the index of an element: an integer, or a tuple for an array of several axes, if it is inside."""
         shape = self.shapes[buffer]
-        return int(element) if len(shape) < 2 else tuple(map(int, np.unravel_index(int(element), shape)))
+        flat = len(shape) < 2 or not 0 <= element < math.prod(shape)
+        return int(element) if flat else tuple(map(int, np.unravel_index(int(element), shape)))
 
     def _element(self, buffer: int, element: Any) -> Any:
         """Return an element as text, for example `x_ptr[3, 4]`."""
