@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from fnjax._machine import CAPABILITY, REGISTERS, SHARED_MEMORY, WARP_SIZE, processor_count
+from fnjax._machine import CAPABILITY, REGISTERS, SHARED_MEMORY, TARGET, WARP_SIZE, processor_count
 
 
 class OutOfResources(Exception):  # noqa: N818 - Triton's name
     """Error for a kernel that needs too much of a GPU; it is never raised."""
 
 
-_TARGET = SimpleNamespace(backend="cuda", arch=10 * CAPABILITY[0] + CAPABILITY[1], warp_size=WARP_SIZE)
 _PROPERTIES = {"max_shared_mem": SHARED_MEMORY, "warpSize": WARP_SIZE, "max_num_regs": REGISTERS}
 active = SimpleNamespace(
-    get_current_target=lambda: _TARGET,
+    get_current_target=lambda: TARGET,
     get_current_device=lambda: 0,
     get_current_stream=lambda device=None: 0,
     get_active_torch_device=lambda: "cuda",

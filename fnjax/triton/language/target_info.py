@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from fnjax._machine import CAPABILITY
-from fnjax.triton.driver import active
+from fnjax._machine import CAPABILITY, TARGET
 
 
 def current_target() -> SimpleNamespace:
     """Return backend, architecture and warp size."""
-    return active.get_current_target()
+    return TARGET
 
 
 def is_cuda() -> bool:
