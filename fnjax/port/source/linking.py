@@ -342,7 +342,7 @@ class _Linker:
         for here in own:
             found[here] = here.name
             if len(meanings[here.name]) > 1 or here in otherwise:
-                stem = re.sub(r"\W", "_", "_".join(self.modules.places[here.file].module) or "init")
+                stem = re.sub(r"\W", "_", "_".join(self.modules.locations[here.file].module) or "init")
                 new = f"{here.name}__{stem}"
                 while new in taken:
                     new += "_"
@@ -393,7 +393,7 @@ class _Linker:
         for spelled in (module, ".".join(([module] if module else []) + last)):
             if spelled and brought is None:
                 brought, kind = self.modules.find(file.name, spelled, level)
-        parts = self.modules.places[other.name].module
+        parts = self.modules.locations[other.name].module
         dots = self.modules.write_dots(file.name, parts)
         if kind == "folder":
             return ".".join(parts)
@@ -407,7 +407,7 @@ class _Linker:
         if isinstance(statement, ast.Import):
             return alias.name if alias.asname else name
         return (
-            self.modules.places[file.name].package if statement.level else (),
+            self.modules.locations[file.name].package if statement.level else (),
             statement.level,
             statement.module,
             alias.name,

@@ -13,8 +13,8 @@ from fnjax.port.source.edits import Edit, apply_edits, locate_node
 Parts = tuple[str, ...]
 
 
-class Place(NamedTuple):
-    """Location of a file.
+class FileLocation(NamedTuple):
+    """Location of a file among the packages that are ported together.
 
     Attributes:
         folder: the folder that the modules are named from.
@@ -35,15 +35,15 @@ class Modules:
     """
 
     def __init__(self, roots: Mapping[str, str]) -> None:
-        self.places = {name: _place_file(name, root) for name, root in roots.items()}
-        self.names = {(p.folder, p.module): name for name, p in self.places.items()}
+        self.locations = {name: _locate_file(name, root) for name, root in roots.items()}
+        self.names = {(p.folder, p.module): name for name, p in self.locations.items()}
 
     def find(self, name: str, module: str, level: int = 0) -> tuple[str | None, str]:
         """Return the file of a module that a file imports, if it is one of these, and what it is named from.
 
         That is `folder`, `above` (the folder's own names come first), `next` (the file's own package) or `dots`.
         """
-        folder, package, _ = self.places[name]
+        folder, package, _ = self.locations[name]
         parts = tuple(module.split(".")) if module else ()
         if level:
             start = package[: len(package) - level + 1]
@@ -59,7 +59,7 @@ class Modules:
 
     def write_dots(self, name: str, module: Parts) -> str:
         """Return how a file names a module of its folder by dots."""
-        package, shared = self.places[name].package, 0
+        package, shared = self.locations[name].package, 0
         while shared < min(len(package), len(module) - 1) and package[shared] == module[shared]:
             shared += 1
         return "." * (len(package) - shared + 1) + ".".join(module[shared:])
@@ -89,23 +89,23 @@ class Modules:
         for path in (node.module, *(f"{node.module}.{a.name}" for a in node.names)):
             found, kind = self.find(name, path)
             if found is not None and kind == "above":
-                module = self.places[found].module
+                module = self.locations[found].module
                 dots = self.write_dots(name, module if path == node.module else module[:-1])
                 return ast.unparse(node).replace(f"from {node.module} ", f"from {dots} ", 1)
         return ast.unparse(node)
 
     def _write_alias(self, name: str, alias: ast.alias) -> str:
         found, kind = self.find(name, alias.name)
-        if found is None or kind != "above" or not alias.asname or not self.places[found].module:
+        if found is None or kind != "above" or not alias.asname or not self.locations[found].module:
             return ast.unparse(ast.Import([alias]))
-        *package, last = self.places[found].module
+        *package, last = self.locations[found].module
         return f"from {self.write_dots(name, tuple(package))} import {ast.unparse(ast.alias(last, alias.asname))}"
 
 
-def _place_file(name: str, root: str) -> Place:
+def _locate_file(name: str, root: str) -> FileLocation:
     folder = Path(root).resolve()
     parts = Path(name).resolve().relative_to(folder).with_suffix("").parts
-    return Place(folder.parts, parts[:-1], parts[:-1] if parts[-1] == "__init__" else parts)
+    return FileLocation(folder.parts, parts[:-1], parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def _name_modules(text: str, tree: ast.Module, is_known: Callable[[str], bool]) -> str:

@@ -26,7 +26,7 @@ from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.journal import note_storage
 
 _SHARED = "a write to {}, which may share memory in a loop that ends on a traced value"
-Place = tuple[int, int]  # the index of a variable, and of a leaf
+LeafIndex = tuple[int, int]  # the index of a variable, and of a leaf of its value
 
 
 class Carry:
@@ -46,7 +46,7 @@ class Carry:
         self.leaves = [leaves for leaves, _ in flat]
         # Of each leaf its dtype, a number's types, and strides; None where it is carried as the object that it is.
         self.kinds = [[_kind_of(leaf) for leaf in leaves] for leaves in self.leaves]
-        self.aliases, self.shared = dict[Place, list[Tensor | Place]](), set[Place]()
+        self.aliases, self.shared = dict[LeafIndex, list[Tensor | LeafIndex]](), set[LeafIndex]()
 
     def enter(self, arrays: Sequence[Any], iterations: Any = None) -> list[Any]:
         """Replace the arrays of the variables and storages.
@@ -63,7 +63,7 @@ class Carry:
             [x if k is None else _make_of(k, v) for x, k, v in zip(leaves, kinds, row, strict=True)]
             for leaves, kinds, row in zip(self.leaves, self.kinds, values, strict=True)
         ]
-        for at, i in self._list_places(made):
+        for at, i in self._list_tensors(made):
             leaf, first = made[at][i], self.leaves[at][i]
             sides = [
                 (made[source[0]][source[1]] if isinstance(source, tuple) else source, Value(flag))
@@ -80,8 +80,8 @@ class Carry:
             leaf.sides = ()
         return [tree.unflatten(row) for tree, row in zip(self.trees, made, strict=True)]
 
-    def _list_places(self, leaves: Sequence[Sequence[Any]]) -> list[Place]:
-        """Return the places of the tensors that are carried."""
+    def _list_tensors(self, leaves: Sequence[Sequence[Any]]) -> list[LeafIndex]:
+        """Return the indices of the tensors that are carried."""
         return [
             (at, i)
             for at, row in enumerate(leaves)
@@ -125,9 +125,9 @@ class Carry:
             entered: the leaves at its start.
             start: the serial number of the first storage that the iteration made.
         """
-        owners = {id(entered[at][i].memory.roots[0]): (at, i) for at, i in self._list_places(entered)}
-        found = dict[int, tuple[Place, Tensor]]()  # by memory that is not older a leaf that has it, and how
-        for p in self._list_places(leaves):
+        owners = {id(entered[at][i].memory.roots[0]): (at, i) for at, i in self._list_tensors(entered)}
+        found = dict[int, tuple[LeafIndex, Tensor]]()  # by memory that is not older a leaf that has it, and how
+        for p in self._list_tensors(leaves):
             for tensor, _ in list_places(leaves[p[0]][p[1]]):
                 for root in tensor.memory.roots:
                     owner = owners.get(id(root))
@@ -148,17 +148,17 @@ class Carry:
                         self._share(other)
                     elif other != p:
                         self._add_alias(p, other)
-        for p in self._list_places(self.leaves):
+        for p in self._list_tensors(self.leaves):
             first = self._find_first(p)
             if any(root is s for root in first.memory.roots for s in self.storages):
                 self._add_alias(p, first)
 
-    def _find_first(self, place: Place) -> Any:
-        return self.leaves[place[0]][place[1]]
+    def _find_first(self, index: LeafIndex) -> Any:
+        return self.leaves[index[0]][index[1]]
 
-    def _add_alias(self, place: Place, source: Any) -> None:
+    def _add_alias(self, index: LeafIndex, source: Any) -> None:
         """Record that a leaf may share the memory of an older tensor, or of another leaf; ignore other objects."""
-        known = self.aliases.setdefault(place, [])
+        known = self.aliases.setdefault(index, [])
         if isinstance(source, tuple) and source not in known:
             known.append(source)
         elif isinstance(source, Tensor):
@@ -166,23 +166,23 @@ class Carry:
             if all(isinstance(s, tuple) or find_place(s) != key for s in known):
                 known.append(source)
 
-    def _share(self, place: Place, *sources: Any) -> None:
+    def _share(self, index: LeafIndex, *sources: Any) -> None:
         """Refuse writes to a leaf that may share a part of the memory of older tensors, and to these tensors."""
-        self.shared.add(place)
+        self.shared.add(index)
         for source in sources:
             for root in source.memory.roots if isinstance(source, Tensor) else ():
-                root.shared = _SHARED.format(self.names[place[0]])
+                root.shared = _SHARED.format(self.names[index[0]])
 
     def _check_written(
         self, leaves: Sequence[Sequence[Any]], entered: Sequence[Sequence[Any]], touched: set[int]
-    ) -> set[Place]:
+    ) -> set[LeafIndex]:
         """Record to which leaves from before the loop an iteration writes in place.
 
         Returns:
             The leaves that are the same object in each iteration: their storage is carried, not the leaf.
         """
-        found = set[Place]()
-        for at, i in self._list_places(entered):
+        found = set[LeafIndex]()
+        for at, i in self._list_tensors(entered):
             leaf, first = entered[at][i], self.leaves[at][i]
             if not isinstance(first, Tensor) or self.values[at] is UNBOUND:
                 continue

@@ -21,7 +21,7 @@ from fnjax.torch._autograd.function.captured import NeedsInputs, Reached, reach,
 from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
 from fnjax.torch._autograd.function.kept_memory import read_reachable, read_written
-from fnjax.torch._autograd.function.saved import Saved, restore_places, save
+from fnjax.torch._autograd.function.saved import Saved, restore_shared_views, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
 from fnjax.torch.deferred.base import Deferred
@@ -197,8 +197,8 @@ class TensorCodec(NamedTuple):
                 saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
             saved = saved[: min(facts.instead.values(), default=len(saved))]
             on_ctx = list_tensors(saved, {k: getattr(ctx, k) for k in facts.attributes})
-            if facts.places:
-                restore_places(facts.places, on_ctx)
+            if facts.shared_views:
+                restore_shared_views(facts.shared_views, on_ctx)
         if call is not None:
             saved = read_written(facts.kept, call.memories, on_ctx, saved, is_sure=not call.is_conditional)
             captured = [

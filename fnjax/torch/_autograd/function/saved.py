@@ -25,8 +25,8 @@ from fnjax.torch.names.process_groups import get_default
 from fnjax.torch.recording.storage import Storage, substitutes
 
 
-class Place(NamedTuple):
-    """Position of a tensor on ctx in the memory that it shares with others.
+class SharedView(NamedTuple):
+    """Tensor on ctx, as a view of memory that other tensors on ctx share.
 
     Attributes:
         at: the index of the tensor among the tensors on ctx.
@@ -59,7 +59,7 @@ class Saved:
     graph: KeptGraph | None  # that backward may differentiate
     sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
     instead: dict[int, int]  # of a saved tensor the place of a mask, where it is the output that is saved next to that
-    places: tuple[Place, ...]
+    shared_views: tuple[SharedView, ...]
     kept: tuple[Kept, ...]
 
 
@@ -159,7 +159,7 @@ def save(
         None if graph is None else graph[0],
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
         instead,
-        () if call is None else tuple(find_places(on_ctx, roots, objects, graph is not None)),
+        () if call is None else tuple(find_shared_views(on_ctx, roots, objects, graph is not None)),
         () if call is None else list_kept(on_ctx, roots, call.owners, tensors, members),
     )
     ctx._non_differentiable = tuple(t.array for t in facts["non_differentiable"])
@@ -178,10 +178,10 @@ def _copy_replaced(x: Any) -> Any:
     return wrap_array(x.array, kind_of(x)) if is_replaced else x
 
 
-def find_places(
+def find_shared_views(
     tensors: Sequence[Tensor], roots: Sequence[Storage], objects: set[int], has_graph: bool
-) -> Iterator[Place]:
-    """Yield the places of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
+) -> Iterator[SharedView]:
+    """Yield the views of tensors on ctx that share memory, or are not contiguous; the owner's comes first.
 
     Args:
         tensors: the tensors on ctx.
@@ -200,12 +200,12 @@ def find_places(
             fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
             if len(group) > 1 or (fits and not is_contiguous(t.layout)):
                 offset = offset_of(t.layout)
-                yield Place(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
+                yield SharedView(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
 
 
-def restore_places(places: Sequence[Place], tensors: Sequence[Tensor]) -> None:
+def restore_shared_views(views: Sequence[SharedView], tensors: Sequence[Tensor]) -> None:
     """Make tensors on backward's ctx share memory as they did in forward; refuse writes where that is not possible."""
-    for at, owner, offset, shape, strides in places:
+    for at, owner, offset, shape, strides in views:
         t = tensors[at]
         if owner is None:
             t.memory.shared = "a write in backward to one of several tensors on ctx that share memory"
