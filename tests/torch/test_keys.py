@@ -54,8 +54,22 @@ def noisy(x: torch.Tensor) -> torch.Tensor:
 def _(x):
     return torch.empty_like(x)
 
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        return 2 * g * x
+
 def drop(x):
     return F.dropout(x, 0.5, True)
+
+def drawn_after(x):
+    return drop(Square.apply(Drop.apply(Square.apply(x)))) * torch.rand(x.shape)
 
 def draw_until(x):
     found = []
@@ -145,6 +159,32 @@ def test_a_key_that_is_an_argument(loaded, name, keep):
             np.testing.assert_array_equal(g(jnp.ones(20), keys[1]), found[1][1])
         gradient = jax.grad(lambda x, k: (jax.grad(lambda v: (f(k, v)[1] ** 2).sum() / 2)(x)).sum())
         np.testing.assert_allclose(gradient(jnp.ones(20), keys[1]), found[1][1] ** 2, rtol=1e-6)
+
+
+KEPT = {
+    "jit": jax.jit,
+    "checkpoint": jax.checkpoint,
+    "scan": lambda f: lambda x, k: jax.lax.scan(lambda c, k: (f(c, k), None), x, k[None])[0],
+    "cond": lambda f: lambda x, k: jax.lax.cond(x[0] > 0, f, f, x, k),
+    "vmap": lambda f: lambda x, k: jax.vmap(f, (None, 0))(x, k[None])[0],
+}
+
+
+@JIT
+@pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
+def test_what_is_drawn_after_a_function(loaded, keep, jit):
+    """Draws after a Function are not its own: derivatives of what JAX keeps are those of the function itself."""
+
+    def f(x, key):
+        with torch.seed(key):
+            return torch.jax_view(loaded.drawn_after)(x)
+
+    x, key = jnp.arange(1.0, 6), jax.random.key(3)
+    wanted = jax.jvp(lambda v: f(v, key), (x,), (x,)), jax.vjp(lambda v: f(v, key), x)[1](x)
+    g = jit(keep(f))
+    found = jax.jvp(lambda v: g(v, key), (x,), (x,)), jax.vjp(lambda v: g(v, key), x)[1](x)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), found, wanted)
+    np.testing.assert_allclose(wanted[0][1], 4 * wanted[0][0], rtol=1e-6)  # a multiple of x ** 4
 
 
 @JIT

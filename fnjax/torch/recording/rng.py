@@ -122,7 +122,12 @@ class Stream:
     """Position in the sequence of a block's keys: code that is run again from there draws the same numbers.
 
     Programs that fnjax itself traces, such as a Function's forward or a loop, draw from it as well.
+
+    Attributes:
+        has_drawn: whether the code that was run last from here, in `resume`, drew anything.
     """
+
+    has_drawn = False
 
     def __init__(self) -> None:
         found = _current.get()
@@ -137,7 +142,7 @@ class Stream:
 
     @property
     def is_used(self) -> bool:
-        """True once something was drawn from here."""
+        """True once something was drawn from here, by whatever code."""
         own = self._block
         return own is not None and (own._count > self._count or own._streams is not self._streams)
 
@@ -161,6 +166,7 @@ class Stream:
             block._iterations = (*own._iterations, iteration)
         with block:
             yield
+        self.has_drawn = block._count > self._count or block._streams is not self._streams
         own._count = max(own._count, block._count)
         if block._streams is not self._streams:
             own._streams = {**own._streams, **{g: max(s, own._streams.get(g, s)) for g, s in block._streams.items()}}

@@ -48,7 +48,7 @@ class NeedsInputs(Exception):  # noqa: N818 - a signal: the call starts again wi
     """
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
-        super().__init__()
+        super().__init__("a Function's forward reads other tensors, or draws, when it runs again for a gradient only")
         self.tensors = tensors
 
 
@@ -69,7 +69,7 @@ class Draws(Stream):
 
     def check(self) -> None:
         """Raise NeedsInputs if forward has drawn from a traced key that is not an operand yet."""
-        if self.operand is None and self.is_used and isinstance(self.key, jax.core.Tracer):
+        if self.operand is None and self.has_drawn and isinstance(self.key, jax.core.Tracer):
             raise NeedsInputs([])
 
     def make_operand(self) -> Tensor:
