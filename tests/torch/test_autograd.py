@@ -271,3 +271,22 @@ def test_backward_changes_an_object_on_ctx(module):
     np.testing.assert_array_equal(gradient(jnp.ones(3)), [2, 2, 2])  # by PyTorch 2.13
     with pytest.warns(UserWarning, match="Counts.backward changed ctx.counts where JAX traces it: the caller"):
         jax.jit(gradient)(jnp.ones(3))
+
+
+def test_a_gradient_whose_trace_has_ended():
+    """`.grad` that `.backward()` left in a traced function raises by name when it is read; zero_grad clears it."""
+    with torch.seed(0):
+        net = torch.nn.Linear(3, 2)
+
+    @jax.jit
+    def step(x):
+        net(torch.torch_view(x)).sum().backward()
+        return torch.jax_view(net.weight.grad)
+
+    np.testing.assert_array_equal(step(jnp.ones(3)), np.ones((2, 3)))
+    for use in (lambda: net.weight.grad, lambda: step(jnp.ones((2, 3))), lambda: net(torch.ones(3)).sum().backward()):
+        with pytest.raises(torch.NotSupported, match="left in a function that JAX traced.*\n  fix: take the gradient"):
+            use()
+    net.zero_grad()
+    net(torch.ones(3)).sum().backward()
+    np.testing.assert_array_equal(torch.jax_view(net.weight.grad), np.ones((2, 3)))

@@ -20,7 +20,7 @@ from fnjax.torch.recording.gradient_mode import get_mode
 from fnjax.torch.recording.graph import Kept, Value, compute, compute_view, find_kept, keep
 from fnjax.torch.recording.journal import note_storage, refuse_in_branch
 from fnjax.torch.recording.overwrite import overwrite
-from fnjax.torch.recording.storage import Storage, replaced, substitutes
+from fnjax.torch.recording.storage import Storage, check_gradient, replaced, substitutes
 
 CPU = "cpu"
 
@@ -252,9 +252,10 @@ class Tensor(metaclass=_TensorType):
         if replaced.get():
             _check_not_replaced(self.memory)
         stand_in = substitutes.get().get(id(self.memory))
-        if stand_in is None or stand_in.gradients is None:
-            return self._grad
-        return stand_in.gradients.get(id(self), self._grad)
+        found = self._grad
+        if stand_in is not None and stand_in.gradients is not None:
+            found = stand_in.gradients.get(id(self), found)
+        return None if found is None else check_gradient(found)
 
     @grad.setter
     def grad(self, new: Tensor | None) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import jax
 
-from fnjax._primitives.jax_internals import find_trace
+from fnjax._primitives.jax_internals import find_trace, is_in_scope
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.recording.graph import BRANCH, Branch, Value
 from fnjax.torch.recording.journal import is_in_branch, next_serial, note_storage
@@ -57,6 +57,16 @@ class OverwrittenValue(LostValue):
         if not self._is_certain:
             raise NotSupported(f"{what} in a branch or loop that depends on a traced value", remedy)
         raise RuntimeError(f"{what}\n  fix: {remedy}\n  at: {find_line()}")
+
+
+def check_gradient(gradient: Any) -> Any:
+    """Return a `.grad`; raise NotSupported if its value is traced, and the trace has ended."""
+    if not is_in_scope(gradient.memory.value.array):
+        raise NotSupported(
+            "the `.grad` that `.backward()` left in a function that JAX traced: its value ended with the trace",
+            "take the gradient by jax.grad of torch.func.functional_call, and return it",
+        )
+    return gradient
 
 
 class Guard:

@@ -227,8 +227,10 @@ class Module(Members, StateDict, Stateful):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Reset the gradients of the parameters."""
         for p in self.parameters():
-            if p.grad is not None:
-                p.grad = None if set_to_none else p.grad.detach() * 0
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad = p.grad.detach() * 0
 
     def apply(self, fn: Callable[[Any], Any]) -> Self:
         """Call a function with each module below, and with this one."""
