@@ -285,7 +285,7 @@ def test_a_gradient_whose_trace_has_ended():
 
     np.testing.assert_array_equal(step(jnp.ones(3)), np.ones((2, 3)))
     for use in (lambda: net.weight.grad, lambda: step(jnp.ones((2, 3))), lambda: net(torch.ones(3)).sum().backward()):
-        with pytest.raises(torch.NotSupported, match="left in a function that JAX traced.*\n  fix: take the gradient"):
+        with pytest.raises(torch.NotSupported, match=r"left in a function that JAX traced.*\n  fix: take the gradient"):
             use()
     net.zero_grad()
     net(torch.ones(3)).sum().backward()
