@@ -59,27 +59,6 @@ class SoftClip(torch.autograd.Function):
         grad[0] = 0
         return grad, None
 ''',
-    "A forward that backward computes again": """\
-import torch
-import torch.nn.functional as F
-
-
-class Checkpointed(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight):
-        ctx.save_for_backward(x, weight)
-        with torch.no_grad():
-            return F.gelu(F.linear(x, weight))
-
-    @staticmethod
-    def backward(ctx, grad_output):
-        x, weight = ctx.saved_tensors
-        with torch.enable_grad():
-            x = x.detach().requires_grad_()
-            weight = weight.detach().requires_grad_()
-            y = F.gelu(F.linear(x, weight))
-        return torch.autograd.grad(y, (x, weight), grad_output)
-""",
 }
 
 
@@ -97,8 +76,8 @@ def examples() -> str:
 def catalogue() -> str:
     """Return the list of rewrites, from the docstrings of their files."""
     parts = []
-    for room in ("source", *ROOMS):
-        parts.append(f"## {'Before the rules' if room == 'source' else room.capitalize()}")
+    for room in ROOMS:
+        parts.append(f"## {room.capitalize()}")
         parts.append("\n".join(describe(path) for path in catalogued(room)))
     return "\n\n".join(parts)
 

@@ -1,8 +1,7 @@
 """Derivatives that differ between JAX and PyTorch, and the functions that have PyTorch's.
 
 At ties, bounds and zeros JAX's derivatives differ from PyTorch's. Where a short function has PyTorch's, it takes the
-place of JAX's in code that is differentiated; where there is none, `find_departure` says at which inputs they differ.
-A file that is run has PyTorch's values for NaN, too; ported code has JAX's there, in fewer words.
+place of JAX's in a file that is run, which has PyTorch's values for NaN, too; ported code has JAX's, in fewer words.
 """
 
 import re
@@ -38,9 +37,6 @@ TEMPLATES = {
     "torch.nn.functional.hardtanh": "_hardtanh(input, min_val, max_val)",
     "torch.special.xlog1py": "jax.scipy.special.xlog1py(_with_slope_zero(input, other <= -1), other)",
     "torch.xlogy": "jax.scipy.special.xlogy(_with_slope_zero(input, other <= 0), other)",
-}
-# In a file that is run.
-_WHEN_RUN = {
     "torch.bincount": "_bincount(input, minlength, weights=weights)",
     "torch.nanquantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation, skip_nan=True)",
     "torch.quantile": "_quantile(input, q, axis=dim, keepdims=keepdim, method=interpolation)",
@@ -57,19 +53,6 @@ _WHEN_RUN = {
         "jnp.unique(input, return_inverse=return_inverse, return_counts=return_counts, axis=dim, equal_nan=False)"
     ),
 }
-_EQUAL = "equal entries share the gradient otherwise than in PyTorch"
-_DEPARTURES = {
-    "torch.topk": _EQUAL,
-    "torch.kthvalue": _EQUAL,
-    "torch.mode": _EQUAL,
-    "torch.quantile": _EQUAL,
-    "torch.nanquantile": _EQUAL,
-}
-
-
-def find_departure(name: str) -> str:
-    """Return a text that says at which inputs an operation has JAX's gradient and not PyTorch's; empty if at none."""
-    return _DEPARTURES.get(drop_in_place(name), "")
 
 
 def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
@@ -80,23 +63,13 @@ def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> st
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
     """
-    text = (_WHEN_RUN | TEMPLATES).get(drop_in_place(name), text)
-    functions, has_order = find_functions(name, literal)
-    for theirs, ours in functions.items():
+    text = TEMPLATES.get(name.replace("torch.Tensor.", "torch.").rstrip("_"), text)
+    order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
+    plain = order in (None, "fro")
+    vectors = plain or isinstance(literal("dim"), int)
+    for theirs, ours in (FUNCTIONS | (NORM if vectors else {})).items():
         if theirs + "(" in text:
-            if theirs in NORM and not has_order:
+            if theirs in NORM and plain:
                 text = re.sub(r"ord=\(?ord\)?, ", "", text)
             text = re.sub(rf"(?<![\w.]){re.escape(theirs)}\(", f"{ours}(", text)
     return text
-
-
-def find_functions(name: str, literal: Callable[[str], object]) -> tuple[dict[str, str], bool]:
-    """Return which functions take the place of JAX's in an operation's template, and whether it names a norm's order."""
-    order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
-    vectors = order in (None, "fro") or isinstance(literal("dim"), int)
-    return FUNCTIONS | (NORM if vectors else {}), order not in (None, "fro")
-
-
-def drop_in_place(name: str) -> str:
-    """Return the name of the function that an in-place method is the in-place form of."""
-    return name.replace("torch.Tensor.", "torch.").rstrip("_")

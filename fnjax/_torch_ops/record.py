@@ -210,7 +210,7 @@ class Call(Protocol):
 
     @property
     def differentiated(self) -> bool:
-        """True if JAX differentiates the call, so that the template must have PyTorch's derivative."""
+        """True if JAX may differentiate the call, so that no gradient may pass what PyTorch takes for constant."""
 
     @property
     def rounding(self) -> bool:

@@ -54,8 +54,7 @@ class Evaluator(ExpressionEvaluator):
     """One evaluation through one routine."""
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
-        known, perhaps = routine.differentiated, routine.passed
-        super().__init__(program, routine, state, Surroundings(known or perhaps, perhaps=perhaps and not known))
+        super().__init__(program, routine, state, Surroundings())
         self.importing = False  # whether importing the port runs what is evaluated: a statement of a module or a class
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables that a launch restores to their values

@@ -105,25 +105,16 @@ class ExpressionEvaluator(Variables):
             return ""
         return masks.pop() if masks else ""
 
-    def enter_differentiated(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of code that jax.vjp differentiates."""
-        return self.enter(differentiated=True, perhaps=False)
-
-    @property
-    def surely_differentiated(self) -> bool:
-        """True if what is evaluated here is differentiated; of a function that is passed on that is not known."""
-        return self.here.differentiated and not self.here.perhaps
-
     @property
     def derived(self) -> bool:
         """True if JAX may differentiate what is evaluated here: backward, for second derivatives."""
         backward = self.routine.role in {"backward", "vjp", "jvp"}
         once = any("once_differentiable" in d for d in list_decorators(self.routine.node))
-        return self.here.differentiated or self.routine.derived or (backward and not once)
+        return self.routine.derived or (backward and not once)
 
-    def stop_gradient(self, node: cst.BaseExpression) -> cst.BaseExpression:
+    def stop_gradient(self, node: cst.BaseExpression, value: Value) -> cst.BaseExpression:
         """Return an expression without history in PyTorch, as `x.item()`: no gradient goes through it."""
-        if not self.here.differentiated:
+        if not self.derived or value.dtype in {"int", "bool"}:
             return node
         self.diagnostics.imports.add("jax")
         return fill("jax.lax.stop_gradient(A)", A=node)

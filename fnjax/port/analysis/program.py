@@ -326,23 +326,6 @@ class Program:
         return _COLLECTIVE.search(self.text) is not None
 
     @functools.cached_property
-    def differentiates(self) -> bool:
-        """True if the file computes gradients with PyTorch, as a backward that recomputes its forward does."""
-        return re.search(r"\bautograd\b[^\n]*\bgrad\b|\.backward\(", self.text) is not None
-
-    @functools.cached_property
-    def handed_on(self) -> frozenset[str]:
-        """The functions that such a file keeps in tables or passes on, any of which it may differentiate."""
-        if not self.differentiates:
-            return frozenset()
-        tree = list(list_nodes(self.source.tree))
-        passed = {id(n.func) for n in tree if isinstance(n, cst.Call)}
-        passed |= {id(n.name) for n in tree if isinstance(n, (cst.FunctionDef, cst.ClassDef))}
-        passed |= {id(n.decorator) for n in tree if isinstance(n, cst.Decorator)}
-        whole = (n for n in tree if isinstance(n, (cst.Name, cst.Attribute)) and id(n) not in passed)
-        return frozenset(unparse(n).rpartition(".")[2] for n in whole)
-
-    @functools.cached_property
     def mentions(self) -> frozenset[str]:
         """Return the kinds of code in a file, for the rules of such files only."""
         found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
@@ -370,10 +353,7 @@ class Program:
         if node not in self.routines:
             last = name.rpartition(".")[2]
             role = last if owner is not None and last in METHODS else "helper"
-            self.routines[node] = made = Routine(node, name, role, owner, dependencies=self.dependencies)
-            object_ = owner is not None and not owner.is_function and self.differentiates
-            if role == "helper" and (object_ or last in self.handed_on):
-                made.add_call(differentiated=True, derived=True, perhaps=True)
+            self.routines[node] = Routine(node, name, role, owner, dependencies=self.dependencies)
         return self.routines[node]
 
     def find_routine(self, name: str) -> Routine | None:

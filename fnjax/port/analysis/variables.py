@@ -30,8 +30,6 @@ class Surroundings:
     """Dependencies of a translation, next to the state and the facts of routine and file.
 
     Attributes:
-        differentiated: jax.vjp differentiates what is evaluated here.
-        perhaps: that is not known, as it is a function that is passed on.
         grad_enabled: inside `with torch.enable_grad()`.
         stop_gradients: inside `with torch.no_grad()` in backward.
         conditional: inside an expression that may not be evaluated, or more than once.
@@ -43,8 +41,6 @@ class Surroundings:
         probing: only the tests of loops are of interest: loops are evaluated for one iteration, and not translated.
     """
 
-    differentiated: bool = False
-    perhaps: bool = False
     grad_enabled: bool = False
     stop_gradients: bool = False
     conditional: bool = False

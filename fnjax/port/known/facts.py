@@ -112,14 +112,12 @@ class Origin:
         python: a Python number, for which the port has a scalar array.
         wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
         mixed: a tensor on one path through the function, on another a Python value, or it is not known what.
-        recorded: the variables, with their versions, of which gradients were taken for what it was computed with.
     """
 
     numpy: bool | None = False
     python: bool = False
     wide: bool = False
     mixed: bool = False
-    recorded: frozenset[tuple[str, int]] = frozenset()
 
     def join(self, other: Origin) -> Origin:
         """Return what holds of a value of either origin."""
@@ -130,7 +128,6 @@ class Origin:
             self.python or other.python,
             self.wide or other.wide,
             self.mixed or other.mixed,
-            self.recorded | other.recorded,
         )
 
 

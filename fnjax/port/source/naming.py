@@ -10,7 +10,6 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.source.backward_calls import BACKWARD_CALLS
 from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.tree.located import SPACING, list_children, list_nodes, rewrite_statements
@@ -105,7 +104,7 @@ class Source:
         """
         parsed = cst.parse_module(text)
         positions = locate_nodes(parsed)
-        tree = rewrite_statements(parsed, positions, (SPACING, BACKWARD_CALLS))
+        tree = rewrite_statements(parsed, positions, (SPACING,))
         source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
             known = set(source.definitions)  # an import of the file sees these, whatever a script binds to them

@@ -124,10 +124,8 @@ class Routine:
     gives = SummaryField[tuple[str, ...]](())
     only_result = SummaryField[bool | None](None)
     hands = SummaryField(False)
-    differentiated = SummaryField(False)  # called by code that jax.vjp differentiates
     concrete = SummaryField(False)  # the body of an operator that needs concrete values: under jit a callback
     materialised = SummaryField[frozenset[str]](frozenset())  # the masks whose selected entries are needed alone
-    passed = SummaryField(False)  # passed on, or called by what is: whoever gets it may differentiate it
     derived = SummaryField(False)  # called by code that JAX may differentiate, as a backward
 
     def __post_init__(self) -> None:
@@ -178,10 +176,8 @@ class Routine:
         known = self.summary.get("result")
         self.result = value if known is None else join_values(known, value)
 
-    def add_call(self, differentiated: bool, derived: bool = False, perhaps: bool = False) -> None:
-        """Add one more call, in code that is differentiated, or perhaps is."""
-        self.differentiated = self.summary.get("differentiated", False) or (differentiated and not perhaps)
-        self.passed = self.summary.get("passed", False) or perhaps
+    def add_call(self, derived: bool) -> None:
+        """Add one more call, perhaps in code that JAX may differentiate."""
         self.derived = self.summary.get("derived", False) or derived
 
     def add_writes(self, names: frozenset[str] | set[str]) -> None:

@@ -42,7 +42,6 @@ from fnjax._torch_ops import (
     list_dtype_names,
     qualify_name,
 )
-from fnjax._torch_ops.derivatives import find_departure
 from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
 from fnjax.port.torch.context import Context
 from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_list, make_tuple, read_literal, unparse
@@ -65,7 +64,6 @@ __all__ = [
     "bind_call",
     "bracket",
     "fill",
-    "find_departure",
     "find_level",
     "find_operation",
     "list_dtype_names",

@@ -12,7 +12,6 @@ import libcst as cst
 from fnjax._torch_ops.record import VANISH, WIDE, Operation, Overload, Refuse
 from fnjax._torch_ops.signature import MISSING, SIZES, Parameter, bind_arguments, read_literal_text
 from fnjax.port.torch.context import Context
-from fnjax.port.torch.derivatives import use_derivative
 from fnjax.port.torch.expressions import (
     ATOM,
     TemplateFiller,
@@ -146,7 +145,7 @@ class Bound:
 
     @property
     def differentiated(self) -> bool:
-        """True if the call is in code that the port differentiates."""
+        """True if JAX may differentiate the call."""
         return self.context.differentiated
 
     @property
@@ -211,9 +210,7 @@ class Bound:
             text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
         if first is None and self._takes_missing_axis(own):
             return self._render_without_axes(own, least, part)
-        differentiated = self.context.differentiated
-        name = self.operation.names[0]
-        tree = use_derivative(name, text, self.read_literal) if differentiated else parse_template(text)
+        tree = parse_template(text)
         read = find_names(tree)
         optional = [p.name for p in self.overload.parameters if p.default is not None]
         ignored = [name for name in optional if name not in read | VANISH and self.is_given(name)]

@@ -51,7 +51,7 @@ class Context:
     """Knowledge of the expressions in a call; this one has only what the expressions themselves say.
 
     Attributes:
-        differentiated: the call is in code that the port differentiates.
+        differentiated: JAX may differentiate the call.
         rounding: the file makes integers of others, so that the last digit before may matter.
     """
 

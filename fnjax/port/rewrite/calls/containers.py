@@ -82,9 +82,7 @@ def _open_scope(ev: Evaluator, node: cst.CSTNode) -> Iterator[dict[str, Value]]:
 @expression(cst.Lambda, general=True)
 def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
     """Translate `lambda x: x.exp()`: its parameters are taken for tensors where they are used as such."""
-    known = ev.surely_differentiated
-    differentiated = ev.enter(differentiated=known or ev.program.differentiates, perhaps=not known)
-    with _open_scope(ev, node) as variables, differentiated, ev.enter_conditional(repeated=True):
+    with _open_scope(ev, node) as variables, ev.enter_conditional(repeated=True):
         variables.update({p.name.value: replace(UNKNOWN, memref=PASSED) for p in node.params.params})
         body = ev.port(node.body)
     defaults = [ev.port(p.default).node if p.default else None for p in node.params.params]

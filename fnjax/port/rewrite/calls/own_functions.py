@@ -218,7 +218,7 @@ def _note_arguments(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str
     for p in params:  # what a call leaves out may be a row of functions
         if isinstance(p.default, (cst.Tuple, cst.List)) and p.name.value not in taken and known:
             routine.add_argument(ev.program.top_item, p.name.value, ev.program.evaluate(p.default))
-    routine.add_call(ev.here.differentiated, ev.derived, ev.here.perhaps)
+    routine.add_call(ev.derived)
     return taken
 
 

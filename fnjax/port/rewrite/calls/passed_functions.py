@@ -31,7 +31,7 @@ class _PassedContext(Context):
     """Knowledge of arguments that only the calls have: these are tensors."""
 
     def __init__(self, tensors: Sequence[str], differentiated: bool) -> None:
-        self.tensors, self.differentiated = tensors, differentiated  # as the file says, since the calls are not known
+        self.tensors, self.differentiated = tensors, differentiated
 
     def know(self, node: cst.BaseExpression) -> Known:
         """As the calls say."""
@@ -50,8 +50,7 @@ def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int
     params = longest if whole else [p for p in longest if p.default is None or count][: count or None]
     names = ["x", "other"] if count == 2 else ["x", *(p.name for p in params[1:])]
     args = [cst.Arg(cst.Name(n), keyword=cst.Name(n) if i and whole else None) for i, n in enumerate(names)]
-    differentiated = ev.here.differentiated or ev.program.differentiates
-    bound = bind_call(found, args, _PassedContext(names if count else names[:1], differentiated))
+    bound = bind_call(found, args, _PassedContext(names if count else names[:1], ev.derived))
     if isinstance(bound, Problem) or bound.overload.random:
         raise refused
     rendered = bound.render(0)

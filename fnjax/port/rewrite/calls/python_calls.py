@@ -137,9 +137,6 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if name in {"max", "min"} and (starred or (traced and len(values) > 1)):
         return _port_choice(ev, node, name, values)
     if name in {"abs", "round", "pow"} and traced:
-        if name == "abs" and ev.here.differentiated:
-            ev.diagnostics.needs.add("_abs")
-            made = made.with_changes(func=cst.Name("_abs"))
         if name == "round":
             ev.diagnostics.imports.add("jnp")
             made = made.with_changes(func=parse("jnp.round"))
@@ -220,7 +217,7 @@ def _port_number_call(ev: Evaluator, node: cst.Call, made: cst.Call, name: str, 
         return Expr(made, Value("static", name))
     expr = ev.port(node.args[0].value)
     if name in {"float", "complex"}:
-        number = ev.stop_gradient(expr.node)
+        number = ev.stop_gradient(expr.node, first)
         if name == "float" and first.dtype in {"int", "bool"}:
             number, first = fill("A.astype(float)", A=number), replace(first, dtype="float", exact="")
         return Expr(number, replace(first, kind="tensor", rank=0).with_origin(python=True))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop, parse_line
+from fnjax.port.analysis.evaluator import Evaluator, Stop, parse_line
 
 
 def make_key(ev: Evaluator, node: cst.CSTNode) -> cst.BaseExpression:
@@ -31,22 +31,6 @@ def make_key(ev: Evaluator, node: cst.CSTNode) -> cst.BaseExpression:
     if ev.diagnostics.keys > 1 or ev.here.loops:
         ev.routine.draws_often = True
     here = ev.before.reserve_numbers("key")
-    subkey = _name_subkey(key) + (f"_{here}" if here > 1 else "")
-    ev.before.append(_make_key_split(key, subkey))
+    subkey = f"sub{key.lstrip('_')}" + (f"_{here}" if here > 1 else "")
+    ev.before.append(parse_line(f"{key}, {subkey} = jax.random.split({key})"))
     return cst.Name(subkey)
-
-
-def make_own_key(ev: Evaluator, block: Statements) -> tuple[Statements, list[str]]:
-    """Return the statement that gives a function of this block its own key, if the block splits keys."""
-    key = ev.program.key_name
-    if key not in ev.program.list_bound(cst.IndentedBlock(block)):
-        return [], []
-    return [_make_key_split(key, _name_subkey(key))], [f"{key}={_name_subkey(key)}"]
-
-
-def _name_subkey(key: str) -> str:
-    return f"sub{key.lstrip('_')}"
-
-
-def _make_key_split(key: str, subkey: str) -> cst.SimpleStatementLine:
-    return parse_line(f"{key}, {subkey} = jax.random.split({key})")

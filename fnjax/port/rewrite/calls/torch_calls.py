@@ -41,7 +41,6 @@ from fnjax.port.torch import (
     bind_call,
     bracket,
     fill,
-    find_departure,
     find_operation,
     read_literal,
     unparse,
@@ -55,7 +54,7 @@ class Facts(Context):
 
     def __init__(self, ev: Evaluator, node: cst.CSTNode) -> None:
         self.ev, self.node = ev, node
-        self.differentiated, self.rounding = ev.here.differentiated, ev.program.rounding
+        self.differentiated, self.rounding = ev.derived, ev.program.rounding
 
     def know(self, node: cst.BaseExpression) -> Known:
         """As the evaluation found."""
@@ -206,8 +205,6 @@ def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value:
     """Report what of a call JAX computes otherwise, or outside jit only."""
     name, overload = bound.operation.names[0], bound.overload
     short = name.rpartition(".")[2].rstrip("_")
-    if ev.here.differentiated and (where := find_departure(name)):
-        ev.note(node, "derivative", f"{name} in a forward that backward computes again: {where}")
     if overload.note:
         ev.note(node, "check", f"{short}: {overload.note}")
     dtypes = {ev.find_name(v).removeprefix("torch.") for v in bound.values.values()} | {short}
@@ -238,10 +235,9 @@ def _adjust(ev: Evaluator, node: cst.BaseExpression, bound: Bound, made: cst.Bas
     if says.empty and _may_be_empty(ev, bound.values["tensors"]):
         made = made.with_changes(func=cst.Name(says.empty))
         ev.diagnostics.needs.add(says.empty)
-    data = ev.port(bound.values["data"]).value if "data" in bound.values and ev.derived else STATIC
+    data = ev.port(bound.values["data"]).value if "data" in bound.values else STATIC
     if _holds_tensor(data) and (says.copies or not data.is_tensor):  # a copy without history
-        with ev.enter_differentiated():  # for second derivatives too
-            made = ev.stop_gradient(made)
+        made = ev.stop_gradient(made, data)
     return made
 
 

@@ -99,7 +99,7 @@ _FIELDS = ("values", "indices")
 
 def port_part_of_pair(ev: Evaluator, node: cst.BaseExpression, part: int) -> Expr | None:
     """Translate one part of the pair that a call returns, where JAX has an operation for that part alone."""
-    if not isinstance(node, cst.Call) or ev.here.differentiated:  # at ties the pair has PyTorch's derivatives
+    if not isinstance(node, cst.Call):
         return None
     name, args = ev.find_name(node.func), list(node.args)
     if isinstance(node.func, cst.Attribute) and not name and not ev.find_name(node.func.value):

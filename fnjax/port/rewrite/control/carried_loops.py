@@ -100,9 +100,6 @@ def _port_carried(ev: Evaluator, node: cst.While, lowered: Lowered | None) -> St
         return None
     if not region.effects.surely.issuperset(new) or not all(can_be_carried(end[n]) for n in new):
         return None
-    if ev.surely_differentiated:
-        message = "JAX takes no gradient of a loop that ends on a value: let it run for a fixed number of iterations"
-        ev.report(ev.current, "autograd", message)
     more, step = ev.make_unused_name("more"), ev.make_unused_name("step")
     names, test = [*carried, *new], tests[-1]
     condition = test.node if test.value.dtype == "bool" else fill("A != 0", A=test.node)

@@ -36,7 +36,7 @@ def port_compiled(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `torch.compile(f)` and `torch.no_grad()(f)` as f: what calls the Function is compiled with it."""
     plain = [a.value for a in node.args if a.keyword is None and not a.star]
     mode = ev.find_name(node.func.func) if isinstance(node.func, cst.Call) and not node.func.args else ""
-    without = mode in {"torch.no_grad", "torch.inference_mode"} and not ev.here.differentiated
+    without = mode in {"torch.no_grad", "torch.inference_mode"}
     if not plain or (name == RESULT and not without):
         return None
     return ev.port(plain[0])

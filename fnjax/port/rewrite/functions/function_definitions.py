@@ -338,7 +338,7 @@ def port_inner_function(ev: Evaluator, node: cst.FunctionDef) -> Statements | No
         ev.report(node, "alias", message)
     routine = ev.program.make_routine(node, node.name.value)
     routine.closure = ev.state.copy()
-    routine.add_call(ev.here.differentiated, perhaps=ev.here.perhaps)
+    routine.add_call(ev.derived)
     outside = {s: f"outer {s}" for s in ev.state.variables.storages}
     for name, value in ev.state.variables.items():
         routine.closure.variables[name] = rename_storages(value, outside)

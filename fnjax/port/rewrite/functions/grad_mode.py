@@ -6,7 +6,7 @@ code.
 Before: `with torch.no_grad(): y = x.exp()`
 After: `y = jnp.exp(x)`
 Safety: forward runs without gradients in PyTorch; only what backward computes under no_grad is made constant.
-Limits: calls of torch.autograd.grad that no recomputed forward explains are findings.
+Limits: gradients that a method takes itself, by torch.autograd.grad or `y.backward()`, are findings.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.machinery import ENABLING, FALSE, NO_GRAD, PLAIN, SILENT
 
 _OF_GRADIENTS = (
-    *("torch.autograd.backward", "torch.autograd.Variable"),
+    *("torch.autograd.backward", "torch.autograd.grad", "torch.autograd.Variable"),
     *("torch.is_grad_enabled", "torch.enable_grad", "torch.no_grad"),
 )
 
@@ -91,10 +91,6 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
             if value.is_tensor and ev.is_live(name):
                 ev.diagnostics.imports.add("jax")
                 made.append(parse_line(f"{name} = jax.lax.stop_gradient({name})"))
-        written = ev.program.list_bound(cst.IndentedBlock(made)) - before
-        if ev.surely_differentiated and any(ev.is_live(name) for name in written):
-            message = "this writes under no_grad, in a forward that backward computes again; write to a copy"
-            raise Stop(node, "autograd", message)
     return [s for s in made if not (isinstance(s, cst.SimpleStatementLine) and isinstance(s.body[0], cst.Pass))]
 
 
@@ -125,19 +121,16 @@ def _frees_memory(ev: Evaluator, node: cst.Call) -> bool:
 @call_of(*FALSE, *_OF_GRADIENTS)
 def port_gradient_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate a question about the gradient mode, and `torch.autograd.Variable(x)`."""
-    if name == "torch.autograd.backward":
-        raise Stop(
-            node,
-            "autograd",
-            f"{name} of what the porter could not follow: write the computation as a function and use jax.vjp",
-        )
+    if name in {"torch.autograd.backward", "torch.autograd.grad"}:
+        message = f"{name} takes gradients of what PyTorch records: write the computation as a function and use jax.vjp"
+        raise Stop(node, "autograd", message)
     if name in FALSE or name == "torch.is_grad_enabled":  # forward and backward run without
-        enabled = name not in FALSE and (ev.here.grad_enabled or ev.surely_differentiated)
+        enabled = name not in FALSE and ev.here.grad_enabled
         return make_answer(enabled)
     if name == "torch.autograd.Variable" and node.args:
         of = node.args[0].value
         leaf = any(a.keyword and a.keyword.value == "requires_grad" and unparse(a.value) == "True" for a in node.args)
-        made = isinstance(of, cst.Call) and not ev.here.differentiated
+        made = isinstance(of, cst.Call)
         if not ev.derived or leaf or made or not ev.port(of).value.is_tensor:
             return ev.port(of)
         return ev.port(place_at(ev, cst.Call(cst.Attribute(bracket(of), cst.Name("detach"))), node))

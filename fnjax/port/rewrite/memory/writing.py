@@ -101,9 +101,6 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
 def _check_not_elsewhere(ev: Evaluator, node: cst.CSTNode, target: Expr, memref: MemRef | None) -> None:
     """Check that no other function has, and sees written to, this memory."""
     text = unparse(target.node)
-    if ev.surely_differentiated and any(map(_is_detached, _list_written(node))):
-        message = "this writes past PyTorch's record, in a forward that backward computes again; write to a copy"
-        raise Stop(node, "autograd", message)
     remedy = ""
     if memref is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
         remedy = f"{text}, which outlives the call; let the function return the new array"
@@ -147,14 +144,6 @@ def _list_written(node: cst.CSTNode) -> list[cst.BaseExpression]:
         case cst.AugAssign(target):
             return [target]
     return []
-
-
-def _is_detached(node: cst.BaseExpression) -> bool:
-    """Return whether this is `x.data` or `x.detach()`."""
-    match node:
-        case cst.Attribute(attr=cst.Name("data")) | cst.Call(cst.Attribute(attr=cst.Name("detach"))):
-            return True
-    return False
 
 
 def _check_not_repeated(node: cst.CSTNode, memref: MemRef | None) -> None:

@@ -46,7 +46,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     target = node.target
     if isinstance(target, cst.Attribute) and target.attr.value == "data" and not is_ctx(ev, target.value):
         target = target.value  # type: ignore[assignment] # whose memory `x.data` is
-        if not ev.name_variable(target) or ev.surely_differentiated:
+        if not ev.name_variable(target):
             raise Stop(node, "alias", f"this writes to {unparse(node.target)}; bind the result to a variable")
         node = node.with_changes(target=target)
     if isinstance(target, cst.Subscript):

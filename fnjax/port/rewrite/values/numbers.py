@@ -41,7 +41,7 @@ def port_item(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     made = expr.node if expr.value.rank == 0 else fill("A.reshape(())", A=expr.node)
     value = replace(expr.value, kind="tensor", rank=0, memref=ev.make_memref(node))
     value = value.with_origin(python=True)
-    return Expr(ev.stop_gradient(made), value)
+    return Expr(ev.stop_gradient(made, value), value)
 
 
 @call_of("*.numel")
@@ -76,6 +76,6 @@ def port_tolist(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         known = TemplateFiller({"jnp": cst.Name("np")}, frozenset()).rewrite(expr.node)
         return Expr(fill("A.tolist()", A=known), Value("static", name=LIST, element=STATIC))
     if expr.value.rank == 0:
-        return Expr(ev.stop_gradient(expr.node), replace(expr.value, memref=ev.make_memref(node)))
+        return Expr(ev.stop_gradient(expr.node, expr.value), replace(expr.value, memref=ev.make_memref(node)))
     element = Value("tensor", expr.value.dtype, 0, memref=ev.make_memref(node), exact=expr.value.exact)
-    return Expr(fill("list(A)", A=ev.stop_gradient(expr.node)), Value("static", name=LIST, element=element))
+    return Expr(fill("list(A)", A=ev.stop_gradient(expr.node, expr.value)), Value("static", name=LIST, element=element))
