@@ -5,11 +5,10 @@ the inputs, all entries independent, each a random sign times a number uniform i
 function yields N v from two difference quotients, with steps eps and 2 eps, whose combination (4 D(eps) - D(2 eps)) / 3
 is free of the error in eps². The test is d = |uᵀA v - uᵀN v| = |uᵀE v| ≤ τ.
 
-- The bound τ. It does not depend on the user's tolerances: τ is ten times the rounding error of uᵀN v, which the
-scatter of
-  D(eps) - D(2 eps) over the outputs (their median, which single kinks do not touch) and the size of the outputs tell.
+- The bound τ. It does not depend on the user's tolerances: τ is ten times the rounding error of uᵀN v, estimated
+  from the size of the outputs and from the median of |D(eps) - D(2 eps)| over them, which single kinks do not change.
   For n outputs of about 1 it is some 6e-8 √n: 4e-6 at 64x64, where entries are wrong by 1e-2 or more.
-- False acceptance. Let e be the largest entry of |E|, in row o of Eᵀ say. Each entry of u and v has a density of
+- False acceptance. Let e be the largest entry of |E|, in row o of E say. Each entry of u and v has a density of
   at most 1/2. For all of v fixed but the entry that multiplies e, P(|(E v)_o| ≤ t) ≤ t / e; for all of u fixed but u_o,
   P(d ≤ τ) ≤ τ / |(E v)_o|. Together P(d ≤ τ) ≤ r (1 + ln(1 / r)) with r = τ / e. Two independent draws are made, so a
   gradient of which any entry is wrong by e passes with probability at most (r (1 + ln(1 / r)))²: 2e-8 for e = 1e5 τ.

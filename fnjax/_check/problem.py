@@ -240,13 +240,13 @@ class Problem:
         return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
 
     def backward(self) -> DirectionalDerivative:
-        """Return the Jacobian by the vjp, by cotangents of the outputs."""
+        """Return the vjp: cotangents of the outputs → gradients of the inputs."""
         return _make_linear(
             "analytical Jacobian", self.vjp, self.vjp_traced, self.types_out, self.in_shapes, self._compiled
         )
 
     def forward(self) -> DirectionalDerivative:
-        """Return the Jacobian by the jvp, by tangents of the inputs."""
+        """Return the jvp: tangents of the inputs → tangents of the outputs."""
         primals = tuple(map(jnp.asarray, self.parts))
         return _make_linear(
             "forward-mode Jacobian",

@@ -53,7 +53,7 @@ class Apply:
 
 
 class _Cached:
-    """The specification of a class, and what it was read from; an object of fnjax, in which nobody looks for state."""
+    """Cache of a class's specification, with what it was read from. No container, so searches for state skip it."""
 
     __slots__ = ("found",)
     found: tuple[Any, Any, Any, Spec] | None
@@ -127,7 +127,9 @@ def call_bound(spec: Spec, arguments: Arguments, positional: Sequence[Any]) -> A
 
 
 class FunctionRule:
-    """One call of a Function without its arrays, as a rule.
+    """Rule (`_primitives.rule`) of one call of a Function: how JAX runs, differentiates and batches it.
+
+    It holds the call's structure and static values; JAX passes the operands.
 
     Attributes:
         form: the structure of the result of the last run of forward. JAX runs rules when it needs them and passes on

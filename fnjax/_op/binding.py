@@ -88,7 +88,7 @@ def _wrong_argument(qualname: str, p: Parameter, position: int, value: Any, decl
 def take_results(
     schema: Schema, qualname: str, method: Method, args: Sequence[Any], value: Any, *, who: str = "the body"
 ) -> Any:
-    """Check and convert the results of a body: a result, a tuple of results, or None, then the new values.
+    """Check and convert what a body returned: its own results, then the new value of each argument that it mutates.
 
     Args:
         schema: of the operator.

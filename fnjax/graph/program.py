@@ -119,7 +119,11 @@ Opened = Callable[[FunctionCall], bool]
 def differentiate(func: Any, args: Sequence[Any], opened: Opened, argnums: Any = None) -> TracedDerivative:
     """Trace `func` and its derivative on arrays (or their types); other arguments are static.
 
-    For a Function class its `apply` is traced.
+    Args:
+        func: a function of arrays, or a Function class, whose `apply` is traced.
+        args: its arguments.
+        opened: whether the operations inside a call of a Function are listed; otherwise the call is one operation.
+        argnums: the arguments to differentiate; by default all.
 
     Raises:
         TypeError: if `func` is not a function.

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def _difference(a, b):
-    """Return the difference, 0 where both are equal: under jit XLA may round a product differently in it."""
+    """Return a - b, and 0 where both are equal: under jit XLA may round a product in one of them differently."""
     found = a - b
     return found - jax.lax.stop_gradient(jnp.where(a == b, found, 0))
 
@@ -24,9 +24,9 @@ def _opaque(x):
 
 
 def _quotient(a, b):
-    """Return a / b as a division rounds it.
+    """Return a / b, correctly rounded.
 
-    XLA multiplies by 1 / b where b is a constant or broadcasts, and has others for x / s / t and 1 / sqrt(x).
+    XLA multiplies by 1 / b where b is a constant or is broadcast, and rewrites x / s / t and 1 / sqrt(x).
     """
     own = jnp.result_type(a, b)
     is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
@@ -37,7 +37,7 @@ def _quotient(a, b):
 
 
 def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
-    """Return the sum divided by the number of elements, as a division rounds it."""
+    """Return the sum divided by the number of elements; the division is correctly rounded."""
     own = jnp.dtype(x.dtype if dtype is None else dtype)
     total = jnp.sum(x, axis=axis, keepdims=keepdims, dtype=jnp.promote_types(own, np.float32), where=where)
     if where is None:
@@ -48,7 +48,7 @@ def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
 
 
 def _rsqrt(x):
-    """Return 1 / sqrt(x), which XLA makes an approximation of."""
+    """Return 1 / sqrt(x); XLA does not replace it by an approximation."""
     return 1 / _opaque(jnp.sqrt(x)) if jnp.issubdtype(x.dtype, jnp.floating) else jax.lax.rsqrt(x)
 
 

@@ -146,7 +146,7 @@ for _name in ("floor", "ceil", "trunc"):
 
 
 def _build_sign(call: Call) -> str:
-    """Write jnp.sign, whose derivative JAX takes for zero of complex numbers, too."""
+    """Render sign; for complex numbers by `_sgn`, since JAX's derivative of jnp.sign is zero."""
     kind = call.find_dtype("input")
     return {"bool": "input", "complex": "_sgn(input)"}.get(kind, "jnp.sign(input)")
 

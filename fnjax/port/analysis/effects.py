@@ -37,7 +37,7 @@ class Effects:
     jumps: bool = False
 
     def add_effects(self, other: Effects) -> Effects:
-        """Return these effects, and then others."""
+        """Return the effects of these statements and of others after them."""
         return Effects(
             self.binds | other.binds,
             self.surely | other.surely,
@@ -48,17 +48,17 @@ class Effects:
 
     @property
     def perhaps(self) -> Effects:
-        """These, if at all."""
+        """The effects of the same statements if they may not run."""
         return Effects(self.binds, acts=self.acts or self.returns, jumps=self.jumps)
 
     @property
     def repeated(self) -> Effects:
-        """These, as the iterations of a loop, which may have none."""
+        """The effects of the same statements as a loop's body, which runs zero or more times."""
         return replace(self.perhaps, jumps=False)
 
     @property
     def carried(self) -> frozenset[str] | None:
-        """The variables that a function in place of these has to return; None where none can replace them."""
+        """The variables that a function with these statements must return; None where they cannot be in a function."""
         return None if self.acts or self.returns or self.jumps else self.binds
 
 

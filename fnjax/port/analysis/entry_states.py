@@ -136,7 +136,13 @@ def _describe_setup_parameter(program: Program, routine: Routine, index: int) ->
 
 
 def _move_to(value: Value, where: str, shared: frozenset[str] = frozenset()) -> Value:
-    """Return what another method has made; two things in one memory (`shared`) have entries in common, or have not."""
+    """Return a value that another method made, in memory named `where`.
+
+    Args:
+        value: what is known of it there.
+        where: a name for the memory.
+        shared: the storages that several such values may be in, so that their memory is not certain.
+    """
     parts = value.parts and tuple(_move_to(p, f"{where}.{i}", shared) for i, p in enumerate(value.parts))
     element = value.element and _move_to(value.element, f"{where}.", shared)
     if element and element.memref:

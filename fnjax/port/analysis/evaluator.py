@@ -51,7 +51,7 @@ Narrowed = (
 
 
 class Evaluator(ExpressionEvaluator):
-    """One evaluation through one routine."""
+    """Abstract interpreter of one routine, for one evaluation of it."""
 
     def __init__(self, program: Program, routine: Routine, state: State) -> None:
         super().__init__(program, routine, state, Surroundings())
@@ -254,7 +254,7 @@ class Evaluator(ExpressionEvaluator):
         return block
 
     def keep_one(self, key: Hashable, make: Callable[[], Any]) -> Any:
-        """Return the substitute for a node of the source, always the same one: earlier evaluations of it are found."""
+        """Return `make()`, called once for each key: so a node made anew in each evaluation is the same node."""
         if key not in self.substitutes:
             self.substitutes[key] = make()
         return self.substitutes[key]

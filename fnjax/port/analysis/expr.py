@@ -68,7 +68,7 @@ class Selection:
 
 
 def make_answer(known: bool) -> Expr:
-    """Return a question as its answer."""
+    """Return True or False as the translation of a condition that the port decides."""
     return Expr(cst.Name(str(known)), Value("static", "bool", literal=known), answered=True)
 
 

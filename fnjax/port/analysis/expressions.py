@@ -149,7 +149,7 @@ class ExpressionEvaluator(Variables):
             self.returns, self.effects = found
 
     def commit(self, region: Region) -> Any:
-        """Commit a speculation with all that it has found, and return its translation."""
+        """Take over the state and all findings of a speculative evaluation, and return its translation."""
         self.go_on_with(region.end.copy())
         self.add_region(region)
         return region.made
@@ -162,7 +162,7 @@ class ExpressionEvaluator(Variables):
         self.effects = self.effects.add_effects(region.effects)
 
     def go_on_with(self, state: State) -> None:
-        """Continue with other variables."""
+        """Continue with another state; forget the translations of expressions in the present one."""
         self.state = state
         self.memo.clear()
 
@@ -225,7 +225,7 @@ class ExpressionEvaluator(Variables):
 
     @contextlib.contextmanager
     def take(self, operands: Operands) -> Iterator[None]:
-        """Yield while these expressions have other translations, as what they are operands of needs them."""
+        """Use other translations of these expressions within the block."""
         before, memo = {key: self.memo.get(key) for key in operands}, self.memo
         memo |= operands
         try:

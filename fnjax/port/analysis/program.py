@@ -48,7 +48,7 @@ class Program:
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
         self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
         self.following: dict[cst.CSTNode, list[cst.BaseExpression]] = {}  # what registers a function, in lines after it
-        self.lifted: set[cst.CSTNode] = set()  # registrations that go away, or after
+        self.lifted: set[cst.CSTNode] = set()  # registrations that the translation drops
         self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
         self.by_function = False  # whether calls of what cannot be translated may stay PyTorch
         self.as_pytorch: frozenset[str] = frozenset()  # functions of the file that do
@@ -327,7 +327,7 @@ class Program:
 
     @functools.cached_property
     def mentions(self) -> frozenset[str]:
-        """Return the kinds of code in a file, for the rules of such files only."""
+        """The kinds of code in the file (numpy, kernels, ...), which enable the rules with that `only`."""
         found = {kind for kind, words in _KINDS.items() if words.search(self.text)}
         return frozenset(found | {kind for kind in ("collective", "kernels") if getattr(self, kind)})
 

@@ -61,7 +61,7 @@ def compare_entries(
 
 
 def _find_lacking(error: Exception, seconds: Values) -> str:
-    """Return of what JAX has no second derivative, though PyTorch has these; an empty text if it should have one."""
+    """Return what JAX rightly has no second derivative of, as text; an empty text if it should have one."""
     if isinstance(error, OnceDifferentiableError) and not any(a is not None and a.any() for a in seconds):
         return "a gradient that PyTorch drops: backward, @once_differentiable, returned None for it"
     return next((reason for text, reason in _LACKING.items() if text in str(error)), "")

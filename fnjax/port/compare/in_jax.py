@@ -95,7 +95,7 @@ class Port:
         return list(found.values())
 
     def _compute_seconds(self, values: Mapping[int, Any], key: Any, cotangents: Sequence[Values]) -> list[Any]:
-        """Return those by the arguments, and by the cotangents of the outputs."""
+        """Return second derivatives, with respect to the arguments and to the cotangents of the outputs."""
 
         def gradients(selected: Mapping[int, Any], vectors: Values) -> list[Any]:
             return self._compute_gradients({**values, **selected}, key, [vectors, cotangents[1]])

@@ -34,7 +34,11 @@ class Results:
     constant: tuple[str, ...] = ()
 
     def label_steps(self, selected: Sequence[int]) -> list[tuple[Values, list[str]]]:
-        """Return the three with a label for each array, where the arguments with these indices are differentiated."""
+        """Return outputs, gradients and second derivatives, with a label for each array.
+
+        Args:
+            selected: the indices of the differentiated arguments.
+        """
         names = [f"argument {i}" for i in selected]
         vectors = [f"the cotangent of output {i}" for i, o in enumerate(self.outputs) if o.dtype.kind in "fcV"]
         return [

@@ -159,7 +159,7 @@ def _is_offered(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> 
 
 
 def _close(items: list[_Item], roots: set[str], in_jax: frozenset[str]) -> list[_Item]:
-    """Return the statements that bind the names, and all that these need."""
+    """Return the statements that bind the names, with all that they depend on."""
     kept: list[_Item] = []
     waiting = sorted(roots)
     seen: set[str] = set()

@@ -19,15 +19,15 @@ _DEFINITIONS = (cst.FunctionDef, cst.ClassDef)
 
 
 class Halves(NamedTuple):
-    """The two halves of a port.
+    """The two halves of a port: JAX source, and PyTorch source in a block that fnjax.torch executes.
 
     Attributes:
-        classes: the classes and operators, those that could not be translated as "as_is".
-        top_items: the statements of the JAX half.
-        in_jax: the names of the classes, operators and wrappers in it.
-        shared: those of them that the other half may call as PyTorch calls them; it has the others for itself.
-        bound: all names in it.
-        kept: the names that the other half must have.
+        classes: the classes and operators; those in the block have the status "as_is".
+        top_items: the statements that are JAX source.
+        in_jax: the names of the classes, operators and wrappers that these define.
+        shared: the names of `in_jax` that the block may call as PyTorch calls them; of the others it has a copy.
+        bound: all names that the JAX source binds.
+        kept: the names that the block must bind.
     """
 
     classes: tuple[PortedClass, ...]
@@ -73,7 +73,10 @@ def divide(
 def _find_torn(
     program: Program, classes: Sequence[Class], top_items: Mapping[cst.CSTNode, TopItem], halves: Halves
 ) -> dict[Class, str]:
-    """Return classes that need what functions of the file change and both halves would have: `_scale = 1.0`."""
+    """Return the classes that need a global variable which both halves would have and functions change, with a reason.
+
+    Such as `_scale = 1.0`, which a function of each half reads or changes.
+    """
     in_jax, twice = halves.top_items, halves.in_jax - halves.shared
     others: list[cst.CSTNode] = [
         s for s in program.source.tree.body if s not in in_jax and (s in top_items or isinstance(s, cst.ClassDef))
@@ -96,7 +99,7 @@ def _find_torn(
 def _find_called_elsewhere(
     program: Program, classes: Sequence[Class], halves: Halves, find_file: Callable[[cst.CSTNode], str]
 ) -> dict[Class, str]:
-    """Return classes whose apply differs in JAX, and that PyTorch source of another file calls."""
+    """Return the classes whose apply differs in JAX and that PyTorch source of another file calls, with a reason."""
     differing = [c for c in classes if c.name in halves.in_jax - halves.shared]
     read: dict[str, set[str]] = defaultdict(set)  # by file
     for statement in program.source.tree.body if differing else ():
@@ -117,7 +120,7 @@ def _divide(
     top_items: Mapping[cst.CSTNode, TopItem],
     broken: set[cst.CSTNode],
 ) -> Halves:
-    """Divide a file with these statements of classes in the other half."""
+    """Divide a file; the classes of the statements `broken` stay PyTorch source."""
     made = tuple(replace(m, status="as_is") if c.top in broken else m for c, m in zip(functions, classes, strict=True))
     roots = [s for c in functions if c.top not in broken for s in _list_statements(program, c) if s in top_items]
     lost = {s for c in functions if c.top in broken for s in _list_statements(program, c)}
@@ -169,7 +172,7 @@ def close(
     top_items: Mapping[cst.CSTNode, TopItem],
     but: cst.CSTNode | None = None,
 ) -> dict[cst.CSTNode, TopItem]:
-    """Return statements with all that they need, without one of them."""
+    """Return statements with all that they depend on; `but` is left out."""
     found: dict[cst.CSTNode, TopItem] = {}
     waiting = list(roots)
     while waiting:

@@ -75,7 +75,7 @@ def _guard(statement: Any) -> cst.Try:
 
 
 def list_run(statement: Any) -> set[str]:
-    """Return the names that an import reads to run a statement; none of `f = g` and `f = C.apply`: they cannot fail."""
+    """Return the names that a statement reads on import; none for `f = g` and `f = C.apply`, which cannot fail."""
     small = find_small_statement(statement)
     value = small.value if isinstance(small, cst.Assign) else None
     if isinstance(value, cst.Attribute) and value.attr.value == "apply":

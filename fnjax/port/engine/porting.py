@@ -29,7 +29,7 @@ from fnjax.port.tree.depth import is_too_deep
 from fnjax.port.tree.located import forget_nodes
 
 registry.import_rules()
-_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # what no file is without that is ported
+_MENTION = re.compile(r"Function|torch\.library|custom_op|triton_op")  # each file with something to port has one
 
 
 def port_source(
@@ -216,7 +216,7 @@ def port_parsed(
 
 
 def _find_staying(program: Program, classes: list[Class], top_items: dict[cst.CSTNode, TopItem]) -> frozenset[str]:
-    """Return the functions without which a class would be JAX: they cannot be translated, and PyTorch can be called."""
+    """Return functions that, left in PyTorch, let classes that call them become JAX; the functions cannot."""
     failed = {s for s, u in top_items.items() if any(f.severity == "error" for f in u.diagnostics.findings)}
     failed -= {c.top for c in program.classes.values()}
     needed = {s for c in classes if failed for s in _list_needed(program, c, top_items)} & failed
@@ -313,7 +313,7 @@ def _derives_from_torch(program: Program, cls: Class) -> bool:
 
 
 def _reads_torch(source: Source) -> bool:
-    """Return whether a file imports torch, as one does that is ported by half."""
+    """Return whether a file imports torch; only then may a part of it stay PyTorch source."""
     return any(d.imported.split(".")[0] == "torch" for found in source.definitions.values() for d in found)
 
 

@@ -14,7 +14,7 @@ LIST = "instance:list"  # the name of lists and ranges: as an index they are arr
 SIZE = "instance:torch.Size"
 DTYPE = "instance:torch.dtype"
 SAVED = "ctx.save_for_backward()"  # what was saved
-LOST = "\0"  # between masks: what is all entries is selected by one of them in one branch, by none or another elsewhere
+LOST = "\0"  # separates masks in Value.mask: branches select elements by different masks, or one of them by none
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
 COPIED = "copied"  # how the choice of a call begins that returns the same memory or a copy: `x.contiguous()`
@@ -82,7 +82,7 @@ class MemRef:
 
     @property
     def doubtful(self) -> MemRef:
-        """The reference of what may be this."""
+        """This reference as one that is possible, not certain."""
         return replace(self, certain=False, choice="")
 
     def tells_overlap_with(self, other: MemRef) -> bool:
@@ -120,7 +120,7 @@ class Origin:
     mixed: bool = False
 
     def join(self, other: Origin) -> Origin:
-        """Return what holds of a value of either origin."""
+        """Join two origins: return what is known whichever of them it is."""
         if self is other:
             return self
         return Origin(
@@ -288,11 +288,11 @@ def find_common_dtype(values: list[Value]) -> str:
 UNKNOWN = Value()
 STATIC = Value("static")
 TENSOR = Value("tensor")
-PASSED = MemRef(frozenset({"passed"}))  # of what a lambda is called with
+PASSED = MemRef(frozenset({"passed"}))  # the memory of a lambda's arguments
 
 
 def join_values(a: Value, b: Value) -> Value:
-    """Return what holds of both."""
+    """Join two values: return what is known whichever of them it is."""
     if a is b or a == b:
         return a
     if a.literal is None and a.kind == "static":  # None or something: what it is when it is something
@@ -347,7 +347,7 @@ def find_entry(container: Value, key: str) -> Value:
 
 
 def find_any_element(container: Value) -> Value:
-    """Return what one finds when iterating."""
+    """Return the value of an element that iteration yields."""
     if container.parts:
         found = join_elements(container) or UNKNOWN
         if len(container.parts) > 1 and found.memref:  # `(x, x)`: one iteration sees what another has written

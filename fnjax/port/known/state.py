@@ -29,7 +29,7 @@ class Bindings(dict[str, Value]):
         super().__setitem__(name, value)
 
     def copy(self) -> Bindings:
-        """Return variables of their own."""
+        """Return a copy."""
         return Bindings(self)
 
     @property
@@ -52,11 +52,11 @@ class State:
     versions: dict[str, int] = field(default_factory=dict)
 
     def copy(self) -> State:
-        """Return a state of its own."""
+        """Return a copy."""
         return State(self.variables.copy(), dict(self.versions))
 
     def copy_joined(self, other: State) -> State:
-        """Return what holds here and there, as a state of its own."""
+        """Return a copy joined with another state."""
         made = self.copy()
         made.join_state(other)
         return made
@@ -66,7 +66,7 @@ class State:
         return self.versions.get(name, 0)
 
     def decide_anew(self, branch: str) -> None:
-        """Forget what a branch has decided before, in a loop: it is another decision than that of now."""
+        """Rename the choices of a branch in earlier iterations of a loop, so that they differ from its present one."""
         for name, value in self.variables.items():
             if value.memref and value.memref.choice.startswith(f"{branch} "):
                 older = replace(value.memref, choice=value.memref.choice + "'")
@@ -103,7 +103,7 @@ class State:
             names |= {s: s for s in clashing}
 
     def join_state(self, other: State) -> None:
-        """Keep what holds here and there."""
+        """Join another state into this one, as after an `if`."""
         renamed = self.find_renamed_memory(other)
         for name, found in other.variables.items():
             value = rename_storages(found, renamed) if renamed else found
@@ -115,7 +115,7 @@ class State:
 
 
 def join_states(states: list[State], branch: str) -> State:
-    """Return what holds after each of several branches."""
+    """Return the state after several branches, of which one is taken."""
     for state in states:
         state.decide_anew(branch)
     result = states[0].copy()
@@ -129,7 +129,7 @@ def join_states(states: list[State], branch: str) -> State:
 
 
 def mark_choice(value: Value, branches: list[Value], branch: str) -> Value:
-    """Return a value that is one of several by branch."""
+    """Return a joined value with the branch that chooses among the values, for its memory."""
     memref = value.memref
     if memref is None or memref.certain or memref.choice:
         return value

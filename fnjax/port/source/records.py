@@ -62,7 +62,10 @@ class Class:
 
 
 class SummaryField(Generic[T]):
-    """A fact of a function's summary. Each read is noted as a dependency: the fact may be another one in the end."""
+    """One field of a function's summary, as a descriptor.
+
+    A read records a dependency on the value: where it changes later, the reader is evaluated again.
+    """
 
     def __init__(self, at_first: T) -> None:
         self.at_first = at_first

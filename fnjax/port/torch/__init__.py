@@ -1,4 +1,4 @@
-"""The table of torch's operations, and their translation into JAX.
+"""Translation of calls of torch's operations, which are in the table of `_torch_ops`, into JAX expressions.
 
 How the porter's engine uses it:
 

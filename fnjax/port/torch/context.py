@@ -66,7 +66,10 @@ class Context:
         return Known("unknown" if value is MISSING else "static", dtype, literal=value)
 
     def find_role(self, node: cst.BaseExpression) -> str:
-        """Return `dtype`, `device`, `list`, `size` (a tensor's), `sequence` or `int` for what is surely one of these, else empty."""
+        """Return the role of an argument where it is certain, else an empty text.
+
+        It is `dtype`, `device`, `list`, `size` (of a tensor), `sequence`, `int`, or `row`: integers, or one integer.
+        """
         text = unparse(node)
         if self.find_named_dtype(node) or text.endswith("dtype"):
             return "dtype"

@@ -319,7 +319,7 @@ def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
 
 
 def _show_writes(pairs: Sequence[tuple[Tensor, Tensor | None]]) -> None:
-    """Write into the gradient that was passed what backward of the Function that made the root wrote into it."""
+    """Copy what a Function's backward wrote into its grad_output into the gradient that the caller passed."""
     for root, given in pairs:
         call = root.value.call
         written = None if call is None else call.written_gradients.pop(root.value.index, None)

@@ -42,7 +42,7 @@ class Filtered(Deferred):
     __class__: Any = property(lambda self: list)
 
     def refuse(self, use: str = "") -> NotSupported:
-        """Return the exception for a use that needs to know the items."""
+        """Return the exception for a use that needs to know which items the list has."""
         return NotSupported(
             f"{use or 'a use'} of a list of which a traced condition selects the items: their number is not known "
             "while JAX traces",

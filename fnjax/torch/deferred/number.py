@@ -256,7 +256,7 @@ def _find_widest(kinds: Iterable[type]) -> type:
 
 
 def find_dtype(kinds: Iterable[type]) -> dtype:
-    """Return the dtype of an array that holds a number of any of some types."""
+    """Return the dtype of an array that can hold numbers of all these Python types."""
     return DTYPES[_WIDE[_find_widest(kinds)]]
 
 

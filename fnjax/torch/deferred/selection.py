@@ -66,7 +66,12 @@ class Selection(Deferred):
     __class__: Any = property(lambda self: Tensor)
 
     def of(self, whole: Tensor, at: int | None = None) -> Selection:
-        """Return the same selection of another tensor."""
+        """Return the selection of another tensor by the same mask.
+
+        Args:
+            whole: the tensor.
+            at: the axis along which the mask selects; by default this selection's.
+        """
         return Selection(whole, self.mask, self.at if at is None else at, self.fits)
 
     def is_like(self, other: Selection) -> bool:

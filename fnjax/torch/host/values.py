@@ -90,7 +90,7 @@ class Recording:
                 self.shared[i] = tensor, value, tensor.memory.version
 
     def replay(self, wanted: HostValue) -> Any:
-        """Return a HostValue as a JAX array: the result of a callback that makes the calls."""
+        """Return a HostValue as a JAX array, from one jax.pure_callback with the recorded calls that it depends on."""
         needed, steps = {id(wanted)}, list[Step]()
         for step in reversed(self.steps):
             if step.writes or any(id(x) in needed for x in list_values(step.results)):

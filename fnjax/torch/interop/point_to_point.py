@@ -24,7 +24,7 @@ class Work:
         self._finish = finish
 
     def wait(self, timeout: Any = None) -> bool:
-        """Return True; of irecv, receive."""
+        """Return True; the handle of irecv receives its tensor now, all others are done already."""
         finish, self._finish = self._finish, None
         if finish is not None:
             finish()

@@ -38,7 +38,7 @@ _MODULES |= {name.partition(".")[0] for name in _MODULES}
 
 
 class TritonModule(LibraryModule):
-    """`triton`, and modules of it that fnjax.triton does not have as such."""
+    """The module `triton`, or one of its submodules that fnjax.triton lacks; its names give objects of fnjax.triton."""
 
     def look_up(self, name: str) -> Any:
         """Return fnjax.triton's object for a name."""

@@ -215,8 +215,8 @@ def find_strides(
     """Return the strides of a result; None where it is contiguous.
 
     Args:
-        rule: of the table's column `strides`; "each if real" where the first tensor is not complex, "each if bfloat16"
-            where it has that dtype, "columns if left" where this argument is true.
+        rule: the column `strides` of the operation's line in the table; "each if real" where the first tensor is not
+            complex, "each if bfloat16" where it has that dtype, "columns if left" where this argument is true.
         shape: the result's shape.
         tensors: the tensors among the arguments.
         values: the arguments by name.

@@ -89,7 +89,7 @@ def dependencies(source: Source) -> Any:
     """Return the objects outside of a kernel that its program depends on, as a hashable object.
 
     Raises:
-        Unkept: some of them can change without being replaced.
+        Uncacheable: some of them can change without being replaced.
     """
     return is_allowed(), _of_source(source, set())
 
@@ -139,7 +139,7 @@ def frozen(value: Any, seen: Any = None) -> Any:
         seen: kernels that have been looked at.
 
     Raises:
-        Unkept: the value can change without being replaced.
+        Uncacheable: the value can change without being replaced.
     """
     if isinstance(value, python.ModuleType):
         raise Uncacheable

@@ -68,9 +68,17 @@ def are_disjoint(
 
 
 def _reach(access: LoopAccess, variable: LoopVariable, depth: int, shared: set[tuple[LoopVariable, int]]) -> Any:
-    """Return the step of an access's address, by program its range in the first iteration, and its strides and sizes.
+    """Return the addresses of an access; None where they are not affine in the loop variable.
 
-    None where the address is not affine in the loop variable. Terms that all accesses share are left out.
+    Args:
+        access: the access.
+        variable: the loop variable.
+        depth: the number of leading axes, of the grid and of vectorised loops, which are those of `low` and `high`.
+        shared: the terms (a loop variable and its coefficient) that all accesses have: they are left out.
+
+    Returns:
+        The step from one iteration to the next, each program's lowest and highest address in the first iteration, and
+        (stride, size) of each axis of the addresses between them.
     """
     affine, variable = access.affine, variable.range
     if affine is None or any(n > 1 for n in affine.base.shape[depth:]):

@@ -45,9 +45,9 @@ def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
 
 
 def quotient(xp: Any, x: Any, y: Any) -> Any:
-    """Return x / y as a division rounds it.
+    """Return x / y, correctly rounded.
 
-    XLA multiplies by 1 / y where y is a constant or broadcasts, and has others for x / s / t and 1 / sqrt(x).
+    XLA multiplies by 1 / y where y is a constant or is broadcast, and rewrites x / s / t and 1 / sqrt(x).
     """
     if xp is np:
         return np.divide(x, y)

@@ -34,7 +34,7 @@ class _PassedContext(Context):
         self.tensors, self.differentiated = tensors, differentiated
 
     def know(self, node: cst.BaseExpression) -> Known:
-        """As the calls say."""
+        """Return what is known of an argument: it is a tensor if it is among `tensors`."""
         known = super().know(node)
         return replace(known, kind="tensor") if unparse(node) in self.tensors else known
 

@@ -50,14 +50,14 @@ from fnjax.port.torch.new_arrays import NewArray
 
 
 class Facts(Context):
-    """Answers of the evaluation to the table of operations."""
+    """Knowledge of arguments from the evaluation, for the table of operations."""
 
     def __init__(self, ev: Evaluator, node: cst.CSTNode) -> None:
         self.ev, self.node = ev, node
         self.differentiated, self.rounding = ev.derived, ev.program.rounding
 
     def know(self, node: cst.BaseExpression) -> Known:
-        """As the evaluation found."""
+        """Return what the evaluation knows of an argument."""
         value, literal = self.ev.port(node).value, read_literal(node)
         kind = value.kind if value.kind in {"tensor", "static"} else "unknown"
         optional = value.null.optional or value.null.left_out
@@ -66,7 +66,7 @@ class Facts(Context):
         )
 
     def find_role(self, node: cst.BaseExpression) -> str:
-        """By the value, where the text does not show it."""
+        """Return the role of an argument by its value, or else by its text."""
         value = self.ev.port(node).value
         name = value.name
         if name == DTYPE:
@@ -80,16 +80,16 @@ class Facts(Context):
         return "device" if name == "instance:torch.device" else super().find_role(node)
 
     def rewrite(self, node: cst.BaseExpression) -> cst.BaseExpression:
-        """Return the translation."""
+        """Return the translation of an argument."""
         return make_number(self.ev.port(node)).node
 
     def find_named_dtype(self, node: cst.BaseExpression) -> str:
-        """By the qualified name."""
+        """Return the dtype of torch's that an expression names, by its qualified name."""
         found = find_operation(self.ev.find_name(node))
         return found.first.dtype if isinstance(found, Operation) else ""
 
     def find_new_array(self, node: cst.BaseExpression) -> NewArray | None:
-        """As the evaluation found."""
+        """Return the array that an argument makes, or None."""
         return self.ev.port(node).new_array
 
     def make_key(self) -> cst.BaseExpression:
@@ -98,7 +98,7 @@ class Facts(Context):
 
     @property
     def unpacked(self) -> int | None:
-        """By the statement that is evaluated."""
+        """The number of variables that the statement unpacks the call into; None if it does not."""
         current = self.ev.current
         line = current.body if isinstance(current, cst.SimpleStatementLine) else [current]
         for small in (s for s in line if isinstance(s, cst.Assign) and s.value is self.node and len(s.targets) == 1):
@@ -283,7 +283,7 @@ def _overwrite(
 
 
 def port_named_operation(ev: Evaluator, node: cst.BaseExpression, name: str, args: list[cst.Arg]) -> Expr:
-    """Return the translation of a call as that of an operation of torch by its name."""
+    """Translate a call as a call of the operation of torch that has this name."""
     operation = find_operation(name)
     assert isinstance(operation, Operation)
     return port_operation(ev, node, operation, args)

@@ -175,7 +175,7 @@ def _find_result_memref(
     if alias == "maybe":
         other = "unknown" not in {dtype, first.dtype} and dtype != first.dtype
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
-        if other or half:  # nobody makes half what is half already
+        if other or half:  # assume that a cast to such a dtype changes it, so that it copies
             return ev.make_memref(node)
         return _mark_choice(ev, node, bound, memref)
     if rendered.unchanged or (bound.overload.each and not bound.overload.recoded):

@@ -164,7 +164,17 @@ def _write_line_by_line(
     values: list[tuple[cst.BaseExpression, ...]],
     selects: list[bool],
 ) -> Statements:
-    """Return an assignment for each number among the outputs, and one for all arrays; one for all if need be."""
+    """Return the assignments of an `if`: jnp.where for each output in `selects`, one jax.lax.cond for the others.
+
+    One assignment has all outputs where the test, or the value of another output, reads one of them.
+
+    Args:
+        ev: the evaluator.
+        test: the test.
+        outputs: the variables; none where the branches return.
+        values: for each output its expressions in both branches.
+        selects: for each output whether jnp.where selects it.
+    """
     writers = [write_selection if s else write_cond for s in selects]
     made = [write(ev, test, *sides) for write, sides in zip(writers, values, strict=True)]
     read = [find_names(v) - {n} for n, sides in zip(outputs, values, strict=False) for v in sides]
@@ -185,7 +195,7 @@ def _write_outputs(outputs: list[str], value: cst.BaseExpression) -> cst.SimpleS
 
 
 def _list_outputs(ev: Evaluator, choice: Choice, bodies: list[Statements]) -> list[str]:
-    """Return what the branches write and something after them reads, or all; none if one has no value then."""
+    """Return the variables that the branches bind and later code reads, else all; none if one may be unbound."""
     first, second = (branch.effects.binds for branch in choice.branches)
     read = frozenset().union(*(find_flow(cst.IndentedBlock(b))[0] for b in bodies))  # before they are written
     own = {n for n in first | second if n not in read and _is_only_read_in(ev, choice.node, n)}

@@ -80,7 +80,7 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
     if cls.is_function and options:
         start = len(made[0]) if node.get_docstring() is not None else 0
         body[start:] = [*(_set_off(options) if start else options), *_set_off(body[start:])]
-    if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # what went left its distance
+    if body and not made[0] and (gap := getattr(body[0], "leading_lines", ())):  # its predecessor was dropped
         body[0] = body[0].with_changes(leading_lines=list(dropwhile(lambda e: not e.comment, gap)))
     changes: dict[str, Any] = {}
     bases = _port_bases(ev, cls, members is not None)

@@ -22,7 +22,7 @@ from fnjax.port.torch.expressions import add_up, multiply
 
 
 def find_slice(ev: Evaluator, bound: Bound) -> cst.BaseExpression | None:
-    """Return what `select` and `narrow` show of an array, as an entry of HOLE."""
+    """Return the view that `select` and `narrow` take as a subscript of HOLE, which stands for the array."""
     name, axis = bound.operation.names[0].rpartition(".")[2], bound.read_literal("dim")
     if type(axis) is not int:
         return None
@@ -38,7 +38,7 @@ def find_slice(ev: Evaluator, bound: Bound) -> cst.BaseExpression | None:
 
 
 def find_pieces(ev: Evaluator, bound: Bound) -> Callable[[int], cst.BaseExpression] | None:
-    """Return what takes each piece of `unbind`, `split` and `chunk`, as an entry of HOLE."""
+    """Return a function: index → that piece of `unbind`, `split` or `chunk`, as a subscript of HOLE."""
     name, axis = bound.operation.names[0].rpartition(".")[2], bound.read_literal("dim")
     if type(axis) is not int or name not in {"unbind", "split", "chunk"}:
         return None

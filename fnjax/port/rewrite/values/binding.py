@@ -20,7 +20,7 @@ from fnjax.port.tree.located import list_nodes
 
 
 def iterate_over(ev: Evaluator, node: cst.BaseExpression, value: Value) -> Value:
-    """Return what one finds when iterating."""
+    """Return the value of an element that iteration yields."""
     ev.need_entries(value)
     found = find_any_element(value)
     return replace(found, literal=MISSING, number="", like="") if value.parts else found

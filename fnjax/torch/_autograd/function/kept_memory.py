@@ -21,10 +21,10 @@ class Memory(NamedTuple):
     """Memory of an argument or result of a call, or of another tensor that ctx keeps.
 
     Attributes:
-        guards: the flags that the next write to it sets: one, unless a traced test decides which memory it is.
+        guards: the flags that the next write to it sets; several where a traced test decides which memory it is.
         layout: the layout of the tensor.
-        whole: that of the memory; None where a copy of a module has other values in its place until a block ends.
-        part: the component of complex elements that the tensor is, or "".
+        whole: the layout of the storage; None while functional_call has replaced its value.
+        part: the component of complex elements that the tensor is: "real", "imag" or "".
     """
 
     guards: tuple[Guard, ...]

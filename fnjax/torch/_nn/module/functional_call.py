@@ -206,7 +206,7 @@ def call_with(
 
 
 def _find_unset(model: Module) -> dict[str, tuple[str, str]]:
-    """Return the buffers that are None, which forward may set: by their names the module's, and the own ones."""
+    """Return the buffers that are None, which forward may set: qualified name → (path of the module, own name)."""
     return {
         f"{path}{'.' if path else ''}{name}": (path, name)
         for path, module in model.named_modules()

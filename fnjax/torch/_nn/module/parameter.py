@@ -90,7 +90,7 @@ class Buffer(Tensor):
 
 
 class _Source(int):
-    """The id of a parameter in the structure of a pytree, of which it is no part: all are equal."""
+    """Id of the parameter that a copy was made from, in a treedef. All ids are equal, so that treedefs are equal."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Source)

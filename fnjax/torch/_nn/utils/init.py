@@ -53,9 +53,9 @@ def _draw(tensor: Tensor, generator: Any, draw: Callable[..., Any], *bounds: flo
 
 
 def _draw_flat(draw: Callable[..., Any], key: Any, shape: tuple[int, ...], dtype: Any, *bounds: float) -> Any:
-    """Return the numbers that a function of jax.random draws; sizes up to one power of four share a program.
+    """Return `draw(key, shape, dtype, *bounds)`; shapes with sizes up to one power of four share a compiled program.
 
-    A number depends on the key and on its position alone, by the option jax_threefry_partitionable.
+    That draws a whole power of four: under jax_threefry_partitionable a number depends on key and position alone.
     """
     known = not isinstance(key, jax.core.Tracer) and str(jax.random.key_impl(key)) == "threefry2x32"
     if not known or not jax.config.jax_threefry_partitionable:  # type: ignore[attr-defined]

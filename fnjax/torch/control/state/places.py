@@ -196,11 +196,11 @@ class Globals:
         self.space, self.names = space, dict.fromkeys(names)
 
     def read(self) -> Content:
-        """Return their values."""
+        """Return the names and their values in the module; UNBOUND for one that it does not define."""
         return Content([*self.names], [self.space.get(n, UNBOUND) for n in self.names])
 
     def write(self, content: Content) -> None:
-        """Set their values."""
+        """Set the variables to values; delete those whose value is UNBOUND."""
         for name, value in zip(content.keys, content.values, strict=True):
             if value is UNBOUND:
                 self.space.pop(name, None)
