@@ -32,8 +32,8 @@ from fnjax.port.analysis.expr import (
     parse_line,
 )
 from fnjax.port.analysis.expressions import ExpressionEvaluator
+from fnjax.port.analysis.regions import Made, Region
 from fnjax.port.analysis.registry import find_node_rules
-from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, read_getattr
 from fnjax.port.known.facts import UNKNOWN, MemRef, Value, list_memrefs
 from fnjax.port.known.state import State, join_states

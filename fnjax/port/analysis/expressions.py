@@ -12,8 +12,8 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects
 from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Stop
+from fnjax.port.analysis.regions import Made, Region
 from fnjax.port.analysis.registry import find_node_rules, find_rules
-from fnjax.port.analysis.traces import Made, Region
 from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, Value
 from fnjax.port.known.state import State

@@ -20,8 +20,8 @@ import libcst as cst
 
 from fnjax._torch_ops.syntax.trees import assign, load
 from fnjax.port.analysis.evaluator import Evaluator, find_names, place_at
+from fnjax.port.analysis.regions import Made
 from fnjax.port.analysis.registry import block
-from fnjax.port.analysis.traces import Made
 from fnjax.port.rewrite.control.flags import LoopJumps, Returns, move_rest
 from fnjax.port.rewrite.control.kept_choices import put_zeros_for_none
 from fnjax.port.rewrite.control.regions import find_last_return, make_line

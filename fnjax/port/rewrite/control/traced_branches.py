@@ -17,7 +17,7 @@ import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_flow
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements
-from fnjax.port.analysis.traces import Region
+from fnjax.port.analysis.regions import Region
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.control.branch_values import (
     Ends,
