@@ -234,3 +234,16 @@ def function(x):
     x = jnp.arange(6.0).reshape(2, 3)
     function = torch.jax_view(torch.load(path).function)
     np.testing.assert_array_equal(jax.jit(jax.grad(function))(x), 8 * x)  # 2 * sum(2 x^2)
+
+
+def test_files_that_have_changed_are_loaded_again(tmp_path):
+    """A file is executed once, and again when it or a file that it imports has changed, as notebooks write it."""
+    (tmp_path / "helper.py").write_text("VALUE = 1\n")
+    (tmp_path / "model.py").write_text("import torch\nfrom helper import VALUE\ndef f(): return VALUE\n")
+    first = torch.load(tmp_path / "model.py")
+    assert torch.load(tmp_path / "model.py") is first
+    (tmp_path / "helper.py").write_text("VALUE = 22\n")
+    second = torch.load(tmp_path / "model.py")
+    (tmp_path / "model.py").write_text("import torch\nfrom helper import VALUE\ndef f(): return 10 * VALUE\n")
+    assert [first.f(), second.f(), torch.load(tmp_path / "model.py").f()] == [1, 22, 220]
+    assert torch.load(tmp_path / "model.py") is torch.load(tmp_path / "model.py")

@@ -26,13 +26,14 @@ _LOCK = threading.Lock()
 
 
 def find_root(folder: Path, kind: type[Root] = Root) -> Root:
-    """Return the root of a folder."""
+    """Return the root of a folder, without modules whose files have changed."""
     with _LOCK:
         found = next((r for r in list_roots() if r.folder == folder and type(r) is kind), None)
         if found is None:
             found = kind(folder, run)
             found.modules, found.sys_modules = make_modules(found), Modules(found)
-        return found
+    found.forget_changed()
+    return found
 
 
 def load(path: str | Path, *, root: str | Path | None = None, **options: Any) -> types.ModuleType:
@@ -40,7 +41,8 @@ def load(path: str | Path, *, root: str | Path | None = None, **options: Any) ->
 
     Python imports the file as a module of a private package: the packages that contain it are executed first, and the
     files under `root` that it imports are loaded in the same way, also by imports within functions. A name of torch
-    that fnjax does not have, and a module that cannot be found, raise when they are used.
+    that fnjax does not have, and a module that cannot be found, raise when they are used. A file is executed once;
+    if it, or another one under `root`, has changed since, all are executed again.
 
     Args:
         path: the file.

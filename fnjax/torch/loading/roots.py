@@ -39,7 +39,7 @@ class Root:
         lock: held while a file is executed, so that no other thread sees a partly executed module.
         asked: the top-level names that were loaded by name.
         executing: for each module that is being executed, the names that its file binds.
-        files: the files that were loaded.
+        files: the files that were loaded, with their times and sizes then.
         torch: the module `torch` that its files see.
         triton: the module `triton` that its files see.
         settings: the settings of torch that its files make.
@@ -54,7 +54,7 @@ class Root:
         self.folder, self.run, self.lock = folder, run, threading.RLock()
         digest = hashlib.sha256(os.fsencode(folder)).hexdigest()
         self.name = f"fnjax_{self.kind}_{digest[:8]}"
-        self.asked, self.executing, self.files = set[str](), dict[str, set[str]](), dict[str, None]()
+        self.asked, self.executing, self.files = set[str](), dict[str, set[str]](), dict[str, Any]()
         self.torch = TorchModule("torch", {})
         self.triton = TritonModule("triton")
         self.settings = RootSettings()
@@ -76,6 +76,15 @@ class Root:
                 return importlib.import_module(f"{self.name}.{name}")
             except ImportError as e:
                 raise self.rename(e) from e.__cause__
+
+    def forget_changed(self) -> None:
+        """Forget the modules if one of their files has changed since it was loaded: they are executed anew."""
+        with self.lock:
+            changed = [f for f, before in self.files.items() if _read_stamp(f) not in {before, None}]
+            if changed and not self.executing:
+                for name in [n for n in sys.modules if n.startswith(f"{self.name}.")]:
+                    del sys.modules[name]
+                self.files.clear()
 
     def list_modules(self) -> list[types.ModuleType]:
         """Return the modules that were loaded."""
@@ -151,6 +160,15 @@ class Root:
         return spec
 
 
+def _read_stamp(file: str) -> tuple[int, int] | None:
+    """Return when a file was changed last, and its size; None if there is no such file."""
+    try:
+        found = os.stat(file)  # noqa: PTH116 - a hundred files of a package in a millisecond
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size
+
+
 @functools.cache
 def _needs_torch(origin: str) -> bool:
     """Return whether an installed package is in pure Python, and imports torch or Triton wherever it is imported."""
@@ -177,7 +195,7 @@ class Loader(importlib.machinery.SourceFileLoader):
             SyntaxError: the file is not Python source.
             ImportError: the file imports a name from a module that is not executed completely yet.
         """
-        self.root.files[self.path] = None
+        self.root.files[self.path] = _read_stamp(self.path)
         tree = ast.parse(self.get_data(self.path), self.path)
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):  # the compiled statements show them
             compile(tree, self.path, "exec", dont_inherit=True)  # some errors are those of a whole file
