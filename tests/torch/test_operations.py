@@ -399,3 +399,28 @@ def test_unique_consecutive():
     rows, counts = x[[0, 0, 1]].unique_consecutive(dim=0, return_counts=True)
     assert (rows.tolist(), counts.tolist()) == (x.tolist(), [2, 1])
     assert [len(torch.unique_consecutive(torch.tensor(v))) for v in ([], [float("nan")] * 2, 3)] == [0, 2, 1]
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
+def test_arrays_of_jax_are_tensors(wrap):
+    """Operations take JAX's arrays as tensors, whatever checks and views the operation has."""
+    x, i = jnp.arange(6.0).reshape(2, 3), jnp.array([2, 0])
+    calls = [
+        F.cross_entropy,
+        lambda x, i: F.nll_loss(input=x, target=i),
+        lambda x, i: torch.matmul(x, x.T),
+        lambda x, i: F.linear(x, x),
+        lambda x, i: torch.stack([x, x]),
+        lambda x, i: torch.einsum("ij->ji", x),
+        lambda x, i: torch.ones_like(x),
+        lambda x, i: torch.where(x > 2, x, 0.0),
+    ]
+    for call in calls:
+        found = wrap(lambda x, i, call=call: torch.jax_view(call(x, i)))(x, i)
+        np.testing.assert_allclose(found, call(torch.tensor(x), torch.tensor(i)).numpy(), rtol=1e-6)
+
+
+def test_gradients_of_jax_are_not_clipped_in_place():
+    """clip_grad_norm_ of a dict of arrays names optax's."""
+    with pytest.raises(torch.NotSupported, match=r"optax\.clip_by_global_norm"):
+        torch.nn.utils.clip_grad_norm_({"w": jnp.ones(3)}, 1.0)

@@ -175,6 +175,7 @@ def _like(number: Any) -> Callable[..., Tensor]:
         memory_format: Any = None,
         **_: Any,
     ) -> Tensor:
+        input = input if isinstance(input, Tensor) else make(input)
         own = input.dtype if dtype is None else as_dtype(dtype)
         raw = fill_value.array if isinstance(fill_value, (Tensor, Number)) else fill_value
         raw = uninitialised.get() if raw is None else raw

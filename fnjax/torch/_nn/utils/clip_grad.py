@@ -28,6 +28,12 @@ def enter_utility(file: str) -> Callable[[Any], Any]:
 
 def _list_gradients(parameters: Any) -> list[Tensor]:
     given = [parameters] if isinstance(parameters, Tensor) else [*parameters]
+    for p in given:
+        if not isinstance(p, Tensor):
+            raise NotSupported(
+                f"the gradients of parameters, clipped in place, of {type(p).__name__} objects",
+                "pass parameters that have .grad, or optax.clip_by_global_norm(max_norm) for gradients of jax.grad",
+            )
     return [p.grad for p in given if p.grad is not None]
 
 
