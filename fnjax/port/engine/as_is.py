@@ -23,7 +23,7 @@ class Block(NamedTuple):
     Attributes:
         text: the `if` with the source; empty where there is none.
         names: the functions and classes in it that others may use.
-        left_out: what of the file is neither in the block nor in JAX.
+        left_out: the names of the file that are neither in the block nor in JAX.
     """
 
     text: str = ""

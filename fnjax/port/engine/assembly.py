@@ -86,7 +86,7 @@ def _write_axis_constants(axes: Sequence[str]) -> str:
 
 
 def share_axes(ports: Mapping[str, Ported], folder: str) -> dict[str, Ported]:
-    """Ports of one folder, by name, that share what their callers set as the names of mesh axes."""
+    """Return the ports of a folder with mesh axes that need to be set in one of their modules only."""
     having = [name for name, port in ports.items() if port.axes]
     if len(having) < 2:
         return dict(ports)

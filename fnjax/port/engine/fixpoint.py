@@ -98,7 +98,7 @@ def solve_part(program: Program, functions: list[Class], part: frozenset[cst.CST
 
 
 def _evaluate_alone(program: Program, routine: Routine) -> TopItem:
-    """Return a function that is in the port, if at all, as part of something else."""
+    """Evaluate a function whose summary its callers need, although no statement of the port reads its name yet."""
     made, ev = function_definitions.port_routine(program, routine)
     return TopItem(routine.node, [made], ev.diagnostics, ev.called)
 

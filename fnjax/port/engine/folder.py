@@ -84,7 +84,7 @@ def _list_names(group: Linked | str) -> list[str]:
 
 
 class _NotTogetherError(Exception):
-    """Files that import from each other are ported each alone."""
+    """Signal that files which import from each other must be ported each alone."""
 
 
 class _Job(NamedTuple):

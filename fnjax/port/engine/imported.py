@@ -47,7 +47,7 @@ def is_kernel(program: Program, statement: cst.CSTNode) -> bool:
 
 
 def guard_import(program: Program, top_items: dict[cst.CSTNode, TopItem]) -> None:
-    """Put into `try` what an import of the port may not be able to run, as it reads what needs manual porting."""
+    """Put the statements into `try` that may fail on import, as they read what needs manual porting."""
     source = program.source
     known = sys.stdlib_module_names | program.importable | {"fnjax", "jax", "torch"}
     found = ((n, d[-1].imported.split(".")[0]) for n, d in source.definitions.items())

@@ -140,7 +140,7 @@ def _describe_syntax_error(text: str, error: Exception) -> str:
 
 
 def _keep_offered(text: str, none: Ported) -> Ported:
-    """Return the port of a file without Functions: what it offers, as it is, if it has kernels or operators."""
+    """Return the port of a file without Functions: all PyTorch source if it has kernels or operators, else `none`."""
     return _keep_all(text, none) if has_kernels(text) or has_operators(text) else none
 
 
@@ -151,7 +151,7 @@ def _keep_all(text: str, found: Ported) -> Ported:
 
 
 def _report_failure(source: Source, error: Exception) -> Ported:
-    """Return the result where the porter itself is at fault."""
+    """Return the result for an exception in the porter itself."""
     message = f"the porter failed ({type(error).__name__}: {str(error)[:200]}); please report this file"
     found = list_nodes(source.tree, cst.ClassDef)
     classes = [PortedClass(n.name.value, "failed", (Finding(*source.locate(n), "internal", message),)) for n in found]
@@ -170,13 +170,13 @@ def port_parsed(
     by_function: bool = False,
     as_pytorch: frozenset[str] = frozenset(),
 ) -> Any:
-    """Port what was read.
+    """Port a file that was parsed.
 
     Args:
         source: the file, or files that are linked.
         text: its text.
         wanted: the classes to port, by name; None for all.
-        write: what makes the result of the translated statements.
+        write: makes the result from the translated statements.
         renamed: the names of the file that have an underscore after them, for the port's own.
         by_function: whether functions that cannot be translated stay PyTorch, and the classes that call them do not.
         as_pytorch: such functions of the file.

@@ -46,7 +46,7 @@ def translate_top_items(
         program: the file.
         functions: its classes.
         part: the statements that have to do with each other.
-        known: those that need not be evaluated again; the others are entered.
+        known: the items that need not be evaluated again; new ones are added to it.
     """
     top_items: dict[cst.CSTNode, TopItem] = {}
     waiting: list[cst.CSTNode] = []
@@ -81,7 +81,7 @@ def find_top_item(program: Program, statement: cst.CSTNode, known: dict[cst.CSTN
 
 
 def evaluate_top_item(program: Program, statement: cst.CSTNode, ev: Callable[[], TopItem]) -> TopItem:
-    """Return what the evaluation through a statement of the top level makes, with the facts that it depends on."""
+    """Return the top-level item that `ev` makes of a statement, with the dependencies of that evaluation."""
     waiting = program.dependencies[:]
     program.dependencies.clear()
     program.evaluating.append(statement)
@@ -95,7 +95,7 @@ def evaluate_top_item(program: Program, statement: cst.CSTNode, ev: Callable[[],
 
 
 def _find_applied(statement: cst.CSTNode) -> cst.CSTNode:
-    """Return what `f = C.apply` assigns, or what `def f(x): return C.apply(x, 2)` or such a lambda returns."""
+    """Return `C.apply` for `f = C.apply`, and `C.apply(x, 2)` for a function or lambda that returns it."""
     body: Sequence[Any] = ()
     if isinstance(statement, cst.FunctionDef) and not statement.decorators:
         body = statement.body.body[statement.get_docstring() is not None :]

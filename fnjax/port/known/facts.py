@@ -42,15 +42,15 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class MemRef:
-    """Memory reference of a PyTorch tensor: its memory, and which view of it it is.
+    """Memory reference of a PyTorch tensor: the memory that it is in, and the view of it that the tensor is.
 
     Attributes:
-        storage: the memory that it may be.
-        steps: the views, one of the other.
-        certain: whether it surely is that view of that memory.
-        choice: where a branch, or a call that copies if it must, has decided which of several it is, that branch or
-            call: two references of one choice are views of the same memory.
-        whole: whether none of what it may be is a view.
+        storage: the names of the memory; several where it may be in either.
+        steps: the views, each of the one before it.
+        certain: whether the tensor surely is that view of that memory.
+        choice: the branch, or the call that copies if it must, that has chosen among several memories: two references
+            with one choice are views of the same memory.
+        whole: whether it surely is no view of a part of the memory.
     """
 
     storage: frozenset[str]
@@ -65,7 +65,7 @@ class MemRef:
         return len(head) == len(self.steps) and self.steps == head
 
     def is_disjoint_from(self, other: MemRef) -> bool:
-        """Return whether both are views that have no entry in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
+        """Return whether both are views that have no element in common: `x[0]` and `x[1]`, `x[:n]` and `x[n:]`."""
         if not self.tells_overlap_with(other):
             return False
         for a, b in zip(self.steps, other.steps, strict=False):
@@ -76,7 +76,7 @@ class MemRef:
 
     @classmethod
     def join_all(cls, *places: MemRef) -> MemRef:
-        """Return the reference of what may be a view of any of these."""
+        """Return the reference of a tensor that may be a view of any of these."""
         whole = all(p.whole and not p.steps for p in places)
         return cls(frozenset().union(*(p.storage for p in places)), certain=False, whole=whole)
 
@@ -86,7 +86,7 @@ class MemRef:
         return replace(self, certain=False, choice="")
 
     def tells_overlap_with(self, other: MemRef) -> bool:
-        """Return whether the steps of both say which entries they have in common."""
+        """Return whether the steps of both decide which elements they have in common."""
         return (self.certain and other.certain) or (self.choice != "" and self.choice == other.choice)
 
     @property
@@ -95,17 +95,17 @@ class MemRef:
         return all(s[0].isdigit() for s in self.storage)
 
     def take_entry(self, index: int) -> MemRef:
-        """Return the memory reference of an entry of a row of views."""
+        """Return the memory reference of the item at an index, of a sequence of views of one tensor."""
         return replace(self, steps=(*self.steps, Step.make_step(cst.parse_expression(f"{HOLE}[{index}]"), frozenset())))
 
     def is_same_view_as(self, other: MemRef) -> bool:
-        """Return whether both are the same entries."""
+        """Return whether both have the same elements."""
         return len(self.steps) == len(other.steps) and self.is_prefix_of(other)
 
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Knowledge of what a value is in the source, where it is something else in the port.
+    """Facts about what a value is in the source, where it is something else in the port.
 
     Attributes:
         numpy: an array of NumPy, whose methods are NumPy's; None if that is not known.
@@ -138,7 +138,7 @@ class Nullness:
     Attributes:
         optional: None on one path through the function.
         left_out: an argument that may be None, as far as is known.
-        guard: of a condition that Python may decide before it evaluates tensors, the truth value that it then has.
+        guard: for a condition that Python may decide before it evaluates tensors, the truth value that it has then.
     """
 
     optional: bool = False
@@ -163,7 +163,7 @@ class Value:
             `unknown`.
         rank: its number of dimensions.
         name: its qualified name: `torch.nn.functional`, or `file:helper` for one of the file.
-        literal: its value.
+        literal: its value, where it is known.
         parts: the elements of a tuple or list of known length.
         element: what is known of each element of other containers.
         fields: the names of the parts, of a named tuple.
@@ -171,10 +171,10 @@ class Value:
         memref: its memory reference, for tensors.
         number: two values with the same number are equal.
         like: tensors with the same mark have the same shape.
-        mask: this value is the entries that the mask of that number selects; the code holds all entries. Where
-            branches differ in that, several with `LOST` between them.
-        exact: the dtype where the source names it (`float16`), "?..." where it names one that is known at run time
-            only; empty for that of the inputs. Of a dtype itself, which one it is.
+        mask: the number of a mask, if the value is the elements that it selects; the port's array has all elements.
+            Where branches differ in that, their numbers with `LOST` between them.
+        exact: the name of the dtype where the source says it (`float16`); "?..." where it is known at run time only;
+            empty where it is that of the inputs. For a dtype, its own name.
         rows: 2 for a tensor that is contiguous, 1 for one that is if the inputs are, 0 where nothing is known.
         origin: what it is in the source, where that is something else.
         null: whether it may be None.
@@ -217,7 +217,7 @@ class Value:
 
     @property
     def traced(self) -> bool:
-        """True if under jit this may be an array whose entries are not known."""
+        """True if this may be an array that is traced under jit."""
         return self.kind == "tensor" or self.origin.mixed
 
     @property
@@ -233,9 +233,9 @@ class Value:
 
 
 def _differs_in_number(a: str, b: str) -> bool:
-    """Return whether two indices of as many parts have different integers (of one sign) in one of them.
+    """Return whether two subscripts of HOLE have no element in common.
 
-    Or slices of which one ends where the other begins.
+    They differ in an integer of one sign, or in slices of which one ends where the other begins.
     """
     first, second = (t.removeprefix(f"{HOLE}[").removesuffix("]").split(",") for t in (a, b))
     plain = a.startswith(f"{HOLE}[") and b.startswith(f"{HOLE}[") and not {"(", "["} & set(a[2:] + b[2:])
@@ -341,7 +341,7 @@ def join_elements(container: Value) -> Value | None:
 
 
 def find_entry(container: Value, key: str) -> Value:
-    """Return what a dictionary has under a key; its memory may be that of any entry."""
+    """Return the value that a dictionary has under a key; its memory may be that of any value in it."""
     found, held = dict(container.entries)[key], container.element and container.element.memref
     return replace(found, memref=held.doubtful) if held and found.kind != "static" else found
 
@@ -362,7 +362,7 @@ def find_any_element(container: Value) -> Value:
 
 
 def _join_guards(a: Value, b: Value) -> bool | None:
-    """Return what Python has decided of a condition where it is not an array."""
+    """Return the truth value that a condition has where it is Python's and not an array; None if not known."""
     for one, other in ((a, b), (b, a)):
         if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
             return one.literal if other.null.guard in {None, one.literal} else None

@@ -16,7 +16,7 @@ class Bindings(dict[str, Value]):
     """Variables and their values, which are set one by one.
 
     Attributes:
-        holders: by memory, the variables that have been in it in any state of the function; of a thousand, few.
+        holders: for each memory, the variables that were in it in any state of the function.
     """
 
     def __init__(self, values: Bindings | None = None) -> None:
@@ -73,10 +73,10 @@ class State:
                 self.variables[name] = replace(value, memref=older)
 
     def find_renamed_memory(self, other: State) -> dict[str, str]:
-        """Return the names that memory of another state has here, if the same variables share it there and here.
+        """Return new names for memory of another state: those that the same variables share here.
 
-        After `a, b = b, a` in a loop no two of them lie in the same memory, whichever iteration it is: names of memory
-        say no more than which variables share it.
+        After `a, b = b, a` in a loop both variables have memory of another name, and still share none: a name only
+        says which variables share the memory.
         """
         pairs = [
             (old, new)

@@ -59,7 +59,7 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
     """Return the value that a function returns: None if no return was executed.
 
     Args:
-        state: the variable that a return has set.
+        state: a function that closes over the variable with the value.
         flag: whether a return was executed; traced if only one of two branches returns.
     """
     (cell,) = state.__closure__ or ()
@@ -70,13 +70,13 @@ def returned(state: Callable[[], Any], flag: Any) -> Any:
 
 
 def as_tensor(value: Any) -> Any:
-    """Return the tensor of a traced value of NumPy; other values unchanged."""
+    """Return a traced value of NumPy as a tensor; other values unchanged."""
     is_host = issubclass(type(value), HostValue) and not value.is_known  # isinstance reads __class__ of objects
     return value.to_tensor() if is_host else value
 
 
 def to_bool(value: Any) -> bool | Tensor:
-    """Return the truth of a value: a bool, or a boolean tensor if the value is traced and the branch does not say."""
+    """Return the truth of a value: a bool, or a boolean tensor if it is traced and no branch around it decides it."""
     if value is True or value is False:
         return value
     if type(value) is Either:
@@ -346,7 +346,7 @@ def _value_of(x: Any, own: dtype, shape: Sequence[int]) -> Value:
 
 
 def _list_sides(test: Tensor | Number, sides: Sequence[Any], values: Sequence[Value]) -> tuple[Any, ...]:
-    """Return the origin of a value that a test selects; a bool that is known stays one."""
+    """Return the origin of a value that a test selects from two; a concrete bool is in it as it is."""
     return BRANCH, test.value, *(x if type(x) is bool else v for x, v in zip(sides, values, strict=True))
 
 

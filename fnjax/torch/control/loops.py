@@ -301,7 +301,7 @@ def _make_error(where: str) -> NotSupported:
 
 
 def _refuse_gradients(storages: Iterable[Any], parents: Sequence[Value]) -> None:
-    """Make torch.autograd.grad raise for values that a loop has computed which ended on a traced value."""
+    """Make torch.autograd.grad raise for the results of a loop that ended on a traced value."""
     where = find_line()
 
     def refuse(*_: Any) -> tuple[Any, ...]:

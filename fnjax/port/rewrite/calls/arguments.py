@@ -40,7 +40,7 @@ def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
 
 
 def open_star(ev: Evaluator, arg: cst.Arg, one: bool = False) -> list[cst.Arg]:
-    """Translate `*options` as the arguments in a sequence of known length, or the one that the callee takes."""
+    """Translate `*options` as the arguments in a sequence of known length, or of length 1 (`one`)."""
     if arg.star != "*":
         return [arg]
     if isinstance(arg.value, (cst.Tuple, cst.List)):
@@ -64,7 +64,7 @@ def read_tensor_type_as_dtype(ev: Evaluator, arg: cst.Arg, known: Operands) -> c
 
 
 def _make_dtype(text: str, known: Operands) -> cst.BaseExpression:
-    """Return an expression for a dtype, and enter its meaning."""
+    """Return an expression for a dtype, and add its value to `known`."""
     made, exact = parse(text), text.removeprefix("jnp.")
     value = Value("static", find_dtype_class(exact), name=DTYPE, exact=exact if exact not in {"int", "bool"} else "")
     known[id(made)] = (made, Expr(made, value))
@@ -72,7 +72,7 @@ def _make_dtype(text: str, known: Operands) -> cst.BaseExpression:
 
 
 def widen_sum(ev: Evaluator, operation: Operation, args: list[cst.Arg], known: Operands) -> list[cst.Arg]:
-    """Return the dtype of a sum of small integers, which is a large one in PyTorch: `jnp.cumsum(m, dtype=int)`."""
+    """Return an argument `dtype=int` for a sum of small integers, which PyTorch returns as int64; else nothing."""
     if not operation.first.large or operation.inplace or not args:
         return []
     given = any(a.keyword and a.keyword.value == "dtype" for a in args)

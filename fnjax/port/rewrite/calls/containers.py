@@ -59,7 +59,7 @@ def port_dictionary(ev: Evaluator, node: cst.Dict | cst.Set) -> Expr:
 
 
 def _hash_key(ev: Evaluator, old: Any, new: Any) -> Any:
-    """Return an element whose key, if it is a dtype, is as arrays have it."""
+    """Return an item of a dictionary or set; a dtype as its key gets the hash that dtypes of arrays have."""
     place = "key" if isinstance(old, cst.DictElement) else "value" if isinstance(old, cst.Element) else ""
     expr = ev.port(getattr(old, place)) if place else None
     return new if expr is None or expr.value.name != DTYPE else new.with_changes(**{place: make_hashable(ev, expr)})

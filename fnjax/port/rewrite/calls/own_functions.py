@@ -78,7 +78,7 @@ def _port_call_for_rows(ev: Evaluator, node: cst.Call) -> Expr | None:
 
 
 def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether what a function passes to itself is computed of a parameter that Python asks before: `2 * k`."""
+    """Return whether a call of the function itself, under an `if` on `k`, passes another value for k: `2 * k`."""
     given = {p.name.value for p in ev.routine.parameters}
     numbers = [a.value for a in node.args if ev.port(a.value).value.kind != "tensor"]
     changed = {n for a in numbers for b in list_nodes(a, cst.BinaryOperation) for n in find_names(b)} & given
@@ -278,7 +278,7 @@ def _port_result(
 def _report_given_twice(
     ev: Evaluator, node: cst.Call, routine: Routine, name: str, memref: MemRef, taken: dict[str, cst.Arg]
 ) -> None:
-    """Report a function that writes to what it is given under another name too, where it would not see the write."""
+    """Report a call whose function writes to an argument that shares memory with another one."""
     for other, arg in taken.items():
         value = ev.port(arg.value).value
         if other != name and any(

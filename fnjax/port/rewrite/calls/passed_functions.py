@@ -40,7 +40,14 @@ class _PassedContext(Context):
 
 
 def port_passed_function(ev: Evaluator, node: cst.CSTNode, name: str, count: int = 0) -> cst.BaseExpression:
-    """Return what replaces a function of torch, or for one that is called with so many tensors."""
+    """Return the replacement of a function of torch that is passed on.
+
+    Args:
+        ev: the evaluator.
+        node: the function.
+        name: its qualified name.
+        count: the number of tensors that it is called with; 0 if that is not known.
+    """
     refused = Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
     found = find_operation(name)
     if not isinstance(found, Operation) or found.inplace or (len(found.overloads) > 1 and not count):

@@ -54,7 +54,7 @@ def _is_in_method(ev: Evaluator) -> bool:
 
 
 def port_pytorch_call(ev: Evaluator, node: cst.Call) -> Expr | None:
-    """Return a call of a function that stays PyTorch; None where that is not the same."""
+    """Return a call of a function that stays PyTorch; None where it could behave otherwise."""
     values = list_values(ev, node)
     plain = all(v.kind in {"tensor", "static", "unknown"} and v.name not in {"ctx", DTYPE} for v in values)
     entered = (i.item for n in list_nodes(ev.routine.node, cst.With) for i in n.items)

@@ -77,7 +77,7 @@ _COMPARED: dict[type[cst.CSTNode], Callable[[Any, Any], bool]] = {
 
 
 def _write_answer(answer: object) -> Expr:
-    """Return a constant that answers a question; variables that hold it are known to."""
+    """Return the constant that answers a question, as an expression of known value."""
     return Expr(parse(repr(answer).replace("'", '"')), _describe_answer(answer), answered=True)
 
 

@@ -122,7 +122,7 @@ def port_operation(
         node: the call.
         operation: its line of the table.
         args: the arguments, the object of a method first.
-        part: which part of a pair is wanted alone.
+        part: the index of the one part of a pair that the source uses; None for both.
     """
     args = [a for arg in args for a in open_options(ev, arg)]
     dtypes: Operands = {}

@@ -34,7 +34,7 @@ _OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 
 @call_of(ANY)
 def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
-    """Keep all other calls; those of other libraries have to be supplied."""
+    """Translate a call of which nothing is known: it stays; of one of another library, report a finding."""
     name = "" if callee.startswith(NAMELESS) else callee
     may_stay = is_foreign(name) and ev.program.by_function and is_importable(ev.program, node.func, name)
     if may_stay and (kept := port_pytorch_call(ev, node)) is not None:
@@ -66,7 +66,7 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
 
 
 def _holds_numpy(value: Value) -> bool:
-    """Return whether this is what the source makes an array of NumPy's of, or holds one."""
+    """Return whether a value is an array of NumPy's in the source, or holds one."""
     return value.origin.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
@@ -114,7 +114,7 @@ def _follow_effect(ev: Evaluator, node: cst.Call) -> None:
 
 
 def _is_blank(ev: Evaluator, name: str) -> bool:
-    """Return whether a variable holds nothing but an array that waits to be filled."""
+    """Return whether all assignments of a variable give it an uninitialised array."""
     bound = [n for n in list_nodes(ev.routine.node, cst.Assign) for t in n.targets if name in iter_targets(t.target)]
     made = [n.value.func for n in bound if isinstance(n.value, cst.Call)]
     names = {f.attr.value if isinstance(f, cst.Attribute) else unparse(f) for f in made}
@@ -122,6 +122,6 @@ def _is_blank(ev: Evaluator, name: str) -> bool:
 
 
 def _makes_blank(name: str) -> bool:
-    """Return whether a function, or a method, of this name makes an array that says nothing yet."""
+    """Return whether a function, or a method, of this name makes an uninitialised array."""
     known = (find_operation(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
     return any(isinstance(o, Operation) and o.first.blank for o in known)

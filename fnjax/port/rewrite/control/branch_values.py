@@ -112,7 +112,7 @@ def was_number(after: Value, before: Value | None) -> bool:
 
 
 def join_returned(returns: list[Value]) -> bool:
-    """Enter what the last two tuples that were returned are after jax.lax.cond; False if it does not take them."""
+    """Replace the last two of the returned tuples by what jax.lax.cond makes of them; return False if it cannot."""
     first, second = returns[-2:]
     if first.parts is None or second.parts is None:
         return True

@@ -147,9 +147,9 @@ def _stays_number(end: Value, dtype: str) -> bool:
 
 
 def _write_first(ev: Evaluator, name: str, start: Value, dtype: str, inner: bool) -> cst.BaseExpression:
-    """Return what a variable begins as; a number that is read after the loop as an array.
+    """Return the initial value of a carried variable; a number that is read after the loop becomes an array.
 
-    JAX returns what no iteration changes as it was given: False, for which neither `~done` nor a method is right.
+    jax.lax.while_loop returns a value that no iteration changes as it was given, and `~False` is not what `~array` is.
     """
     template = "float(A)" if start.kind == "static" and start.dtype == "int" and dtype == "float" else "A"
     if start.kind == "static" and not inner:
@@ -181,7 +181,7 @@ def _list_loop_variables(ev: Evaluator, node: cst.While) -> set[str]:
 
 
 def is_counted_late(ev: Evaluator, node: cst.For) -> bool:
-    """Return whether a loop counts in a nest, or up to the size of a tensor, by bounds that are not written out."""
+    """Return whether to carry a counting loop whose bounds are no literals: a nested one, or up to a tensor's size."""
     nest = [node, *list_nodes(node.body, cst.For)]
     if ev.here.probing or not all(_is_counting(ev, n) for n in nest):
         return False

@@ -88,7 +88,7 @@ def port_value_assert(ev: Evaluator, node: cst.Assert, test: Expr) -> cst.Assert
 
 
 def _ask_for_tracer(ev: Evaluator, node: cst.CSTNode, test: Expr) -> tuple[cst.BaseExpression, cst.BaseExpression]:
-    """Return a condition that the value of a test is unknown, and the value."""
+    """Return the condition that a test is a tracer, and an expression for the test after it."""
     ev.diagnostics.imports.add("jax")
     ev.note(node, "check", "this check of a tensor's value runs outside jit only")
     name = test.node if isinstance(test.node, cst.Name) else cst.Name(ev.make_unused_name("check"))

@@ -102,7 +102,7 @@ class LoopJumps:
         return found
 
     def _goes_on(self, statement: ast.stmt) -> ast.expr:
-        """Return the condition that a statement that may jump has not."""
+        """Return the condition that a statement which may jump has not jumped."""
         flags = {ast.Break: self.broken, ast.Continue: self.skipped}
         read: list[ast.expr] = [load(flag) for kind, flag in flags.items() if has_loop_jump([statement], kind)]
         return ast.UnaryOp(ast.Not(), read[0] if len(read) == 1 else ast.BoolOp(ast.Or(), read))

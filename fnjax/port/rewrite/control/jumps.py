@@ -40,7 +40,7 @@ class Lowered:
     """A loop without jumps.
 
     Attributes:
-        begins: what its own variables are before it.
+        begins: the initial values of its counter and flags, by name.
         loop: the loop.
         ending: its `else` as statements.
         runs: the condition under which it has a first iteration; None where that is not known.
@@ -52,7 +52,7 @@ class Lowered:
     runs: cst.BaseExpression | None
 
     def list_inner(self) -> set[str]:
-        """Return its own variables that nothing reads after it."""
+        """Return the names in `begins` that `ending` does not read."""
         return self.begins.keys() - {n for s in self.ending for n in find_names(s)}
 
 

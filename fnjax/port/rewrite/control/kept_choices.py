@@ -107,7 +107,7 @@ def _saves_for_backward(ev: Evaluator, statement: cst.CSTNode) -> bool:
 
 
 def put_zeros_for_none(ev: Evaluator, first: cst.If, rest: list[Any]) -> list[Any] | None:
-    """Translate `if t: return None, None` of a backward, and what follows it, as gradients that are 0 where t."""
+    """Translate `if t: return None, None` of a backward, and what follows it, as gradients that are 0 if t is true."""
     taken = find_last_return(list_statements(first.body))
     given = find_last_return(rest)
     if ev.routine.role != "backward" or len(list_statements(first.body)) > 1 or taken is None or given is None:

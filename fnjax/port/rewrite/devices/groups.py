@@ -56,7 +56,7 @@ def _is_group(ev: Evaluator, node: cst.BaseExpression) -> bool:
 
 
 def _find_getter(ev: Evaluator, node: cst.Call) -> tuple[str, str]:
-    """Return the constant of a getter, and whether it returns a group, its size or the rank in it; else nothing.
+    """Return the port's constant for a getter of groups, and what it gets (`world_size`); two empty texts for others.
 
     That of get_tensor_model_parallel_group is TENSOR_MODEL_PARALLEL_AXIS_NAME.
     """
@@ -113,7 +113,7 @@ def _has_only_default_group(ev: Evaluator) -> bool:
 
 
 def _answer(ev: Evaluator, axis: cst.BaseExpression, what: str) -> Expr:
-    """Return the rank along an axis, or its size."""
+    """Return the expression for the rank along an axis, or for its size."""
     if "rank" not in what:
         return Expr(fill("collectives.axis_size(AXIS)", AXIS=axis), Value("static", "int"))
     ev.diagnostics.ranked = True

@@ -80,7 +80,7 @@ def write_list(ev: Evaluator, node: cst.Call, target: cst.BaseExpression, of: Va
         ev: the evaluation.
         node: the call.
         target: the list.
-        of: what the tensors are like, where the collective is given one.
+        of: what is known of a tensor like those in the list, where the collective is given one.
         new: the new list.
     """
     if not isinstance(target, cst.Name) or target.value not in ev.state.variables:

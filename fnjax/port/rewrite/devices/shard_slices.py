@@ -141,7 +141,10 @@ def _find_size(ev: Evaluator, bounds: cst.Slice) -> cst.BaseExpression | None:
 
 
 def _read_sum(ev: Evaluator, node: cst.BaseExpression, depth: int, nodes: dict[str, cst.BaseExpression]) -> _Sum:
-    """Return an expression as a sum of products, variables that are bound once written out, and enter the factors."""
+    """Return an expression as a sum of products, in which variables with one value are replaced by it.
+
+    The factors are added to `nodes`.
+    """
     if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)):
         left, right = (_read_sum(ev, n, depth, nodes) for n in (node.left, node.right))
         if isinstance(node.operator, cst.Multiply):

@@ -81,7 +81,7 @@ def return_also(body: cst.BaseSuite, names: tuple[str, ...], several: bool | Non
 
 
 def take_gradients(made: cst.FunctionDef, buffers: tuple[str, ...]) -> cst.FunctionDef:
-    """Return a backward that takes their gradients."""
+    """Return a backward with parameters for the gradients of buffers."""
     params = [p.with_changes(comma=cst.MaybeSentinel.DEFAULT) for p in made.params.params]
     further = [cst.Param(cst.Name(f"_{n}")) for n in buffers]
     return made.with_changes(params=made.params.with_changes(params=[*params, *further]))
@@ -99,7 +99,7 @@ class _ReturnAppender(cst.CSTTransformer):
         return False
 
     def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
-        """Return one return."""
+        """Add the variables to a return."""
         value = updated_node.value or cst.Name("None")
         if self.several is None:
             own: list[cst.BaseElement] = [cst.Element(bracket(value, 1))]

@@ -107,7 +107,7 @@ def port_silent_call(ev: Evaluator, node: cst.Expr) -> Statements | None:
 
 
 def _frees_memory(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether a call frees memory, or takes it again: entries are read after a write only."""
+    """Return whether a call frees a tensor's memory, or allocates it again."""
     match node:
         case cst.Call(
             cst.Attribute(cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_"))

@@ -18,7 +18,7 @@ from fnjax.port.analysis.program import Program, Routine
 
 
 def draws_beside(program: Program, routine: Routine) -> bool:
-    """Return whether this is registered for an operator whose body draws random numbers, as register_fake's is."""
+    """Return whether a function is registered (as by register_fake) for an operator whose body draws random numbers."""
     bodies = [program.routines[c.methods["forward"]] for c in program.by_node.values() if routine.node in c.next_to]
     return routine.role == "helper" and any(b.draws for b in bodies)
 

@@ -215,7 +215,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
     Args:
         ev: the evaluation.
         node: the expression that selects.
-        base: of what.
+        base: the array.
         mask: the mask.
     """
     if not ev.may_stand_for_selected(mask.value.number):

@@ -41,7 +41,7 @@ def find_seeing(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
 
 
 def is_written_out(name: str, value: Value) -> bool:
-    """Return whether this is a variable whose list is known entry by entry, each entry an array of known memory."""
+    """Return whether a value is a variable's list whose items are known, each an array of known memory."""
     entries = value.parts if value.name == LIST and value.memref is None and value.element is None else None
     return bool(entries) and name.isidentifier() and all(p.memref is not None for p in entries or ())
 
@@ -54,7 +54,7 @@ def look_up_seeing(ev: Evaluator, name: str) -> Value:
 
 
 def bind_seeing(ev: Evaluator, name: str, value: Value, node: cst.CSTNode) -> None:
-    """Bind a variable, or an entry of a list, to what a write has left of it."""
+    """Bind a variable, or an item of a list, to its value after a write."""
     whole, _, index = name.partition("[")
     if index:
         old = ev.state.variables[whole]
@@ -113,7 +113,7 @@ def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
 
 
 def check_reads_before(ev: Evaluator, node: cst.CSTNode, holders: Mapping[str, MemRef]) -> None:
-    """Check what an expression computes of the memory before it writes to it: the write goes to the front."""
+    """Check that an expression does not read the memory before it writes to it: the port writes first."""
     position = ev.program.source.locate
     if not isinstance(node, cst.Call) or not isinstance(ev.current, (cst.SimpleStatementLine, cst.BaseSmallStatement)):
         return

@@ -99,7 +99,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
 
 
 def _check_not_elsewhere(ev: Evaluator, node: cst.CSTNode, target: Expr, memref: MemRef | None) -> None:
-    """Check that no other function has, and sees written to, this memory."""
+    """Check that no other function holds this memory, in which it would see the write."""
     text = unparse(target.node)
     remedy = ""
     if memref is None and isinstance(target.node, (cst.Name, cst.Attribute, cst.Subscript)):
@@ -296,7 +296,7 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
 
 
 def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
-    """Return a view, or a piece of several, as an entry of HOLE; None if it is none."""
+    """Return a view, or a piece of several, as a subscript of HOLE; None if it is not a subscript."""
     match [s.expression for s in steps]:
         case [cst.Subscript(cst.Name(name)) as entry] if name == HOLE:
             return entry

@@ -42,7 +42,7 @@ def port_written_choice(ev: Evaluator, small: cst.Assign | cst.Return | cst.Expr
 
 
 def _iter_evaluated(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """Yield what is evaluated in any case, in this order; of a conditional expression only that there is one."""
+    """Yield the nodes that are evaluated in any case, in this order; not those inside a conditional expression."""
     if isinstance(node, (cst.Lambda, cst.BaseComp)):
         return
     if not isinstance(node, cst.IfExp):

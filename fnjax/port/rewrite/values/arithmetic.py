@@ -151,7 +151,7 @@ def report_overflow(ev: Evaluator, node: cst.CSTNode, left: Expr, right: Expr, s
 
 
 def _find_largest(ev: Evaluator, expr: Expr) -> int:
-    """Return the largest number that a Python number may be: of its table, or that a loop runs through."""
+    """Return the largest value that a Python number may have, in a table or over the iterations of a loop."""
     if expr.value.kind != "static":
         return 0
     if type(expr.value.literal) is int:

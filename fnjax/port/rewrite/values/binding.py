@@ -88,7 +88,7 @@ def note_set_once(ev: Evaluator, target: cst.Attribute | cst.Subscript) -> None:
 
 
 def find_held_memref(ev: Evaluator, nodes_: list[cst.BaseExpression]) -> Value | None:
-    """Return what an object or container made of these holds of their memory."""
+    """Return a value with all the memory of a container, or object, made from these; None if they have none."""
     held = [p for n in nodes_ for p in list_memrefs(ev.port(n).value)]
     return replace(UNKNOWN, memref=MemRef.join_all(*held)) if held else None
 

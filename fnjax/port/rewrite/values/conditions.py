@@ -146,7 +146,7 @@ def _list_atoms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
 
 
 def _assume(node: cst.BaseExpression, part: cst.BaseExpression, answer: bool) -> Formula:
-    """Return what is left of a condition when one of its parts is known."""
+    """Return the rest of a condition, given the truth value of one of its parts."""
     if node is part:
         return answer
     if not isinstance(node, cst.BooleanOperation):
@@ -263,7 +263,7 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
 
 
 def _make_question(expr: Expr) -> Expr:
-    """Return an operand of `and` or `or`, the integer n of a tensor as `n != 0`."""
+    """Return an operand of `and` or `or`; an integer array n without axes as `n != 0`."""
     value = expr.value
     if not (value.is_tensor and value.dtype == "int" and value.rank == 0):
         return expr

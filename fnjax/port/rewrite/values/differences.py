@@ -41,7 +41,7 @@ def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Va
         ev: the evaluation.
         node: the division, `x / s`, `x.div(s)` or `x /= s`.
         over: what is known of the dividend.
-        under: and of the divisor.
+        under: what is known of the divisor.
     """
 
     def has_steps(used: cst.CSTNode) -> bool:
@@ -79,7 +79,7 @@ def _is_product(ev: Evaluator, node: cst.BaseExpression) -> bool:
 
 
 def _is_used_by(ev: Evaluator, node: cst.CSTNode, key: str, uses: Callable[[cst.CSTNode], bool]) -> bool:
-    """Return whether one of these expressions of the function (`key` names them) uses this, or what is made of it."""
+    """Return whether an expression selected by `uses` (cached under `key`) reads this, or what is computed from it."""
     names, inside = ev.keep_one((_is_used_by, key), lambda: _collect_used(ev, uses))
     return _find_written_name(node) in names or id(node) in inside
 

@@ -184,7 +184,7 @@ def _check_carry(block: Module, x: Any, y: Any) -> None:
 
 
 def _check_read(block: Module, read: Sequence[Any], start: int) -> None:
-    """Raise NotSupported if a block has read a tensor of elsewhere that requires grad: it would be a constant."""
+    """Raise NotSupported if a block has read a tensor outside of it that requires grad: it would be a constant."""
     for value in read:
         made = value.node if value.leaf is None else value.leaf.memory
         if value.requires_grad and made is not None and made.serial < start:

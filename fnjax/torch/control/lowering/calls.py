@@ -97,7 +97,7 @@ def may_select(node: ast.expr) -> bool:
 
 
 def decide(test: ast.expr) -> ast.expr:
-    """Return a lowered test as a bool, or a traced one."""
+    """Return a call of `to_bool` for a lowered test; the test itself if it is a call that returns a truth."""
     function = test.func if isinstance(test, ast.Call) else None
     is_bool = isinstance(function, ast.Attribute) and function.attr in _QUESTIONS.values()
     return test if is_bool else call("to_bool", test)
@@ -182,7 +182,7 @@ class Calls(ast.NodeTransformer):
         return not any(_is_bound_to_frame(n, binds=self._close is None) for n in nodes)
 
     def _delayed(self, node: ast.expr) -> ast.expr:
-        """Return a function that returns an expression which is still as it was."""
+        """Return a lambda, or a closure, that evaluates an expression; the expression is not lowered yet."""
         if self._close is not None and _is_bound_to_frame(node):
             return self._close(node)
         before, self.inline = self.inline, False
@@ -315,9 +315,9 @@ class Calls(ast.NodeTransformer):
 
 
 def _copy_without_columns(node: Any) -> Any:
-    """Return a copy whose functions are others to Python than those of the original: it compares their positions.
+    """Return a copy without columns, so that Python does not take its functions for those of the original.
 
-    Of two that are equal it keeps the one that it compiles first, with the qualified name of that one.
+    Of two code objects that are equal, positions included, Python keeps the first, with its qualified name.
     """
     made = copy.deepcopy(node)
     for inner in ast.walk(made):
