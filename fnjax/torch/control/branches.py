@@ -27,6 +27,7 @@ from fnjax.torch.memory.dtypes import dtype, result_type
 from fnjax.torch.memory.layout import are_same
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.recording.gradient_mode import Mode, set_mode
 from fnjax.torch.recording.graph import Branch, Value, compute, note_conditional
 from fnjax.torch.recording.journal import Journal, next_serial, note_storage
 from fnjax.torch.recording.raises import is_raised, refuse_caught
@@ -257,18 +258,20 @@ def _merge_storages(
     for key in first.keys() | second.keys():
         storage = (first.get(key) or second[key])[0]
         a, b = (side[key][1] if key in side else storage.value for side in (first, second))
-        _write({key: (storage, _choose(test, a, b, start))})
+        _write({key: (storage, a if a is b else _choose(test, a, b, start))})
 
 
-def _choose(test: Tensor | Number, a: Value, b: Value, start: _Start | None = None) -> Value:
-    if a is b:
-        return a
+def _choose(test: Tensor | Number, a: Value, b: Value, start: _Start | None = None, dtype: Any = None) -> Value:
+    """Return the selected one of two values, with its history, which does not depend on the gradient mode."""
+    dtype = a.array.dtype if dtype is None else dtype
     note_conditional([a, b], math.inf if start is None else start.serial)
-    return _as_leaf(compute(lambda t, x, y: (jnp.where(t, x, y),), [test.value, a, b], "WhereBackward")[0], a, b)
 
+    def run(test: Any, x: Any, y: Any) -> tuple[Any]:
+        return (jnp.where(test, x.astype(dtype), y.astype(dtype)),)
 
-def _as_leaf(chosen: Value, a: Value, b: Value) -> Value:
-    """Return a selected value as a leaf if both values are of one leaf: `w.add_(1)` in a branch under no_grad."""
+    with set_mode(Mode(enabled=True)):
+        chosen = compute(run, [test.value, a, b], "WhereBackward")[0]
+    # It is a leaf if both values are of one leaf: `w.add_(1)` in a branch under no_grad.
     is_one = a.leaf is b.leaf and all(v.requires_grad and v.node is None for v in (a, b))
     return Value(chosen.array, requires_grad=True, leaf=a.leaf) if is_one else chosen
 
@@ -364,13 +367,7 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     if own is not tensors[0].dtype:
         return Either(name, test, a, b)
     values = [_value_of(x, own, tensors[0].shape) for x in (a, b)]
-    note_conditional(values, math.inf if start is None else start.serial)
-    chosen = compute(
-        lambda t, x, y: (jnp.where(t, x.astype(own.array), y.astype(own.array)),),
-        [test.value, *values],
-        "WhereBackward",
-    )[0]
-    chosen = _as_leaf(chosen, *values)
+    chosen = _choose(test, values[0], values[1], start, own.array)
     chosen.origin = _list_sides(test, (a, b), values)
     layouts = {strides_of(t.layout) for t in tensors}
     strides = layouts.pop() if len(layouts) == 1 else None
