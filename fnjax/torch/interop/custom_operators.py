@@ -144,7 +144,7 @@ class CustomOpDef:
 
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
             own = cls._ctx()
-            own.needs_input_grad = tuple(ctx.needs_input_grad)
+            own._own["needs"] = tuple(ctx.needs_input_grad)
             dtypes = own_dtypes.get() or OwnDtypes((), {})
             tensors = tuple(map(enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
             of_results = iter(dtypes.results)

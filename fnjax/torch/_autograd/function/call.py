@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from fnjax._contexts import AUTOCAST, HOOKS
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.arrays import Kind, kind_of
-from fnjax.torch._autograd.function.captured import CALLABLE, Draws, is_leaf, reach
+from fnjax.torch._autograd.function.captured import Draws, is_leaf
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.function.kept_memory import Memory
@@ -26,6 +26,18 @@ class Constant:
     value: Any
 
 
+class Run(NamedTuple):
+    """One run of forward, to compare it with others.
+
+    Attributes:
+        numbers: the numbers and strings that it left on ctx.
+        operations: the operations on traced tensors (`Value.origin`), and those of their arguments that are known.
+    """
+
+    numbers: dict[str, Any]
+    operations: list[Any]
+
+
 class Call:
     """One call of apply without its arrays, and the structure of forward's result.
 
@@ -37,6 +49,8 @@ class Call:
         results: for each member of forward's result, the kind of the tensor; None for other values.
         is_tuple: whether forward returned a tuple.
         reached: the number of captured tensors.
+        enclosed: the ids of the memory of the inputs that are in containers, objects or closures among the arguments.
+        serial: a serial number: memory with a smaller one is older than the call.
         needs: for each input, whether it requires grad; JAX says it of arrays.
         objects: for each input, the caller's tensor if modules or closures may refer to it, else None.
         changed: the indices of the inputs that forward wrote to; their arrays follow the results.
@@ -53,7 +67,7 @@ class Call:
         owners: by the ids of forward's storages the indices of the inputs and results.
         memories: the memory of the inputs and results that are tensors, by their indices.
         start: a serial number: storages with smaller ones are older than the program in which the call is made.
-        numbers: by `needs_input_grad` the numbers and strings that forward left on ctx when it first ran.
+        runs: the first run of forward, by `needs_input_grad` if forward reads that.
         is_eager: whether the call is made outside of JAX's transformations.
         forward_ctx: the ctx of forward (`saved.ForwardCtx`), if the call is eager and differentiated; else None.
         constants: the indices of the arguments that are tensors and not traced.
@@ -64,20 +78,25 @@ class Call:
     """
 
     def __init__(
-        self, kinds: list[Kind | None], kwargs: dict[str, Any], args: Sequence[Any], reached: int, draws: Draws
+        self,
+        kinds: list[Kind | None],
+        kwargs: dict[str, Any],
+        args: Sequence[Any],
+        reached: int,
+        draws: Draws,
+        enclosed: set[int],
     ) -> None:
-        self.kinds, self.kwargs, self.reached, self.draws = kinds, kwargs, reached, draws
+        self.kinds, self.kwargs, self.reached, self.draws, self.enclosed = kinds, kwargs, reached, draws, enclosed
         self.contexts = AUTOCAST.value, HOOKS.value
         first = len(args) - reached
-        functions = [f for a in args if isinstance(f := a.value if isinstance(a, Constant) else a, CALLABLE)]
-        closed_over = {id(t) for t in reach(functions, whole=True)} if functions else ()
         self.objects = [
             a
             if isinstance(a, Tensor)
-            and (i >= first or is_leaf(a) or (id(a) in closed_over and a.memory.layout is a.layout))
+            and (i >= first or is_leaf(a) or (id(a.memory) in enclosed and a.memory.layout is a.layout))
             else None
             for i, a in enumerate(args)
         ]
+        self.serial = next_serial()
         self.needs = [kind is not None and kind.requires_grad for kind in kinds]
         self.constants = {i for i, a in enumerate(args) if isinstance(a, Constant) and isinstance(a.value, Tensor)}
         self.results: list[Kind | None] = []
@@ -95,7 +114,7 @@ class Call:
         self.memories: dict[int, Memory] = {}
         journal = get_journal()
         self.start = next_serial() if journal is None else journal.program_start
-        self.numbers: dict[tuple[bool, ...], dict[str, Any]] = {}
+        self.runs: dict[tuple[bool, ...] | None, Run] = {}
         self.is_eager = not is_transformed()
         self.forward_ctx: Any = None
         self.written_gradients: dict[int, Value] = {}

@@ -6,7 +6,6 @@ its own values again. What backward leaves in their `.grad` is then their gradie
 
 from __future__ import annotations
 
-import copy
 import functools
 import types
 import warnings
@@ -16,12 +15,14 @@ from typing import Any, NamedTuple, Self
 
 import jax
 
+from fnjax.torch._autograd.arrays import dtype_of
 from fnjax.torch._autograd.function.ctx import is_written, mark
 from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.recording.journal import Journal
 from fnjax.torch.recording.rng import Stream
+from fnjax.torch.recording.storage import LostValue
 
 
 class Stateful:
@@ -79,7 +80,9 @@ class Draws(Stream):
 
 
 class Held:
-    """Wrapper of a module or parameter saved on ctx by reference: backward receives the object itself, not a copy."""
+    """Wrapper of what ctx keeps by reference: backward receives the object itself, not a copy."""
+
+    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -166,7 +169,9 @@ class Reached:
             self._blocks.enter_context(substituting())
             self._dtypes = [k.tensor.dtype for k in self._reachable]
             for k, array in zip(self._reachable, self._arrays, strict=True):
-                substitute(k.tensor, array, k.requires_grad, collect=True)
+                substitute(k.tensor, k.tensor.value.array if array is None else array, k.requires_grad, collect=True)
+                if array is None:  # the value after a write is not known
+                    k.tensor.memory.value = LostValue()
                 if k.tensor.dtype is not k.dtype:
                     k.tensor.dtype = k.dtype
             self._values = [k.tensor.memory.value for k in self._reachable]
@@ -219,19 +224,20 @@ class Reached:
                 find_definition([self._cls.backward]),
             )
 
-    def take_gradients(self, found: list[Any], first: int) -> list[Any]:
+    def take_gradients(self, found: list[Any], first: int, count: int) -> list[Any]:
         """Return the gradients of the tensors that are not arguments, which backward accumulated in `.grad`.
 
         Args:
             found: the gradients that backward returned. The `.grad` of a parameter among the arguments is added to its
                 gradient here, in place.
             first: the number of arguments.
+            count: the number of captured tensors.
         """
-        captured: list[Any] = []
+        captured: list[Any] = [None] * count
         for k in self._reachable:
             left = None if k.tensor.grad is None else k.tensor.grad.array
             if k.at >= first:
-                captured.append(left)
+                captured[k.at - first] = left
             elif left is not None and k.at < len(found) and type(k.tensor) is not Tensor:  # a parameter
                 found[k.at] = left if found[k.at] is None else found[k.at] + left
         return captured
@@ -251,7 +257,7 @@ def iterate(container: Any) -> list[Any]:
 
 
 CALLABLE = (types.FunctionType, types.MethodType, functools.partial)
-_PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
+PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
 def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: bool = False) -> list[Tensor]:
@@ -267,7 +273,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
     stack = [*values]
     while stack:
         value = stack.pop()
-        if id(value) in seen or isinstance(value, _PLAIN):
+        if id(value) in seen or isinstance(value, PLAIN):
             continue
         seen.add(id(value))
         if isinstance(value, Tensor):
@@ -298,18 +304,29 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
     return [t for t in found.values() if t.layout is t.memory.layout and not t.part]
 
 
-def _is_plain(value: Any) -> bool:
-    """Return whether a list or dict holds no tensors or other objects."""
-    if isinstance(value, (list, tuple)):
-        return all(map(_is_plain, value))
-    return all(map(_is_plain, value.values())) if type(value) is dict else isinstance(value, _PLAIN)
+def list_enclosed(values: Iterable[Any]) -> list[Tensor]:
+    """Return tensors that cover the memory of the tensors in containers, objects and closures, if JAX must see them."""
+    found = {
+        id(t.memory): t
+        if t.layout is t.memory.layout and not t.part
+        else Tensor.over(t.memory, t.memory.layout, dtype_of(t.memory.value.array))
+        for t in reach(values, whole=True)
+        if t.memory.roots == [t.memory] and (t.requires_grad or not is_known(t.memory.value.array))
+    }
+    return [*found.values()]
+
+
+def _is_by_reference(value: Any, wanted: set[int]) -> bool:
+    """Return whether a list or dict holds nothing but plain values, modules and tensors whose ids are wanted."""
+    if isinstance(value, (list, tuple, dict)):
+        return all(_is_by_reference(v, wanted) for v in (value.values() if isinstance(value, dict) else iterate(value)))
+    return isinstance(value, (*PLAIN, Stateful)) or (isinstance(value, Tensor) and id(value) in wanted)
 
 
 def hold(value: Any, wanted: set[int]) -> Any:
-    """Return a value of ctx in which modules, tensors whose ids are wanted, and plain containers are `Held`."""
-    if isinstance(value, Stateful) or (isinstance(value, Tensor) and id(value) in wanted):
-        return Held(value)
-    if type(value) in {list, dict} and _is_plain(value):
+    """Return a value of ctx in which modules, tensors whose ids are wanted, and containers of these are `Held`."""
+    is_container = type(value) in {list, dict}
+    if (is_container or isinstance(value, (Stateful, Tensor))) and _is_by_reference(value, wanted):
         return Held(value)
     if isinstance(value, types.FunctionType) and value.__closure__:
         contents = [cell.cell_contents for cell in value.__closure__ if cell != types.CellType()]
@@ -327,7 +344,7 @@ def hold(value: Any, wanted: set[int]) -> Any:
 def release(value: Any, *, copies: bool = False) -> Any:
     """Return a value of ctx without the wrappers of `hold`; with `copies`, containers are not the caller's own."""
     if isinstance(value, Held):
-        return copy.deepcopy(value.value) if copies and type(value.value) in {list, dict} else value.value
+        return release(value.value, copies=True) if copies and type(value.value) in {list, dict} else value.value
     if isinstance(value, HeldFunction):
         return _rebuild(value.function, release(list(value.cells), copies=copies))
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):

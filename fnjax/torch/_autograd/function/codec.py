@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax._contexts import HOOKS
 from fnjax._function.backward import gradient_for_static
@@ -16,11 +18,11 @@ from fnjax._function.ctx import NeedsInputGrad
 from fnjax._function.decorators import once_differentiable
 from fnjax._function.spec import Spec
 from fnjax.torch._autograd.arrays import Kind, dtype_of, wrap_array
-from fnjax.torch._autograd.function.call import Call, Constant
-from fnjax.torch._autograd.function.captured import NeedsInputs, Reached, reach, release
+from fnjax.torch._autograd.function.call import Call, Constant, Run
+from fnjax.torch._autograd.function.captured import PLAIN, NeedsInputs, Reached, reach, release
 from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
-from fnjax.torch._autograd.function.kept_memory import read_reachable, read_written
+from fnjax.torch._autograd.function.kept_memory import lose_ended, read_reachable, read_written
 from fnjax.torch._autograd.function.saved import Saved, restore_shared_views, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
@@ -30,7 +32,7 @@ from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, resume_contexts, watch
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, SMALL, Value, resume_contexts, watch
 from fnjax.torch.recording.journal import Journal, note_reached
 from fnjax.torch.recording.rng import fork
 
@@ -57,12 +59,15 @@ class TensorCodec(NamedTuple):
             for need, known, kind in zip(differentiated, call.needs, call.kinds, strict=True)
         )
         own = self.cls._ctx()
-        own.needs_input_grad = NeedsInputGrad(needs[:n])
+        own._own["needs"] = NeedsInputGrad(needs[:n])
         objects = substituting() if any(t is not None for t in call.objects) else nullcontext()
         with watch() as read, objects, Journal(is_branch=False, is_undone=True) as journal:
             tensors = self._enter(args, needs, call.objects)
             marks = [mark(t) for t in tensors]
             given = tensors[:n]
+            enclosing = [t for t in given if not isinstance(t, (Tensor, *PLAIN))]
+            if enclosing:
+                lose_ended(reach(enclosing, whole=True))
             with set_mode(FORWARD, in_forward=True), exchanging(), call.draws.resume(), resume_contexts(call.contexts):
                 if spec.setup_context is not None:
                     result = spec.forward(*given, **call.kwargs)
@@ -75,8 +80,27 @@ class TensorCodec(NamedTuple):
                     raise x.refuse()
             _check_reached(tensors, journal, read, own)
             call.draws.check()
-            if len(vars(own)) > 2:  # it has attributes
-                self._check_again(own, needs)
+            if enclosing:
+                self._check_exposed(enclosing, journal.start)
+            values = [*read, *(m.memory.value for m in members if isinstance(m, Tensor))]
+            run = Run(
+                {k: v for k, v in vars(own).items() if type(v) in {bool, int, float, str}},
+                [
+                    [
+                        x
+                        if not isinstance(x, Value)
+                        else None
+                        if isinstance(a := x.array, jax.core.Tracer)
+                        else (a.shape if a.size > SMALL else np.asarray(a).tobytes())
+                        for x in v.origin
+                    ]
+                    for v in values
+                    if v.origin is not None
+                ],
+            )
+            first = call.runs.setdefault(own._own["needs"] if "is_asked" in own._own else None, run)
+            if first != run:
+                self._check_again(first, run)
             call.is_tuple = isinstance(result, tuple)
             written = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
             inputs = call.note_results(own, tensors, members, written)
@@ -91,22 +115,35 @@ class TensorCodec(NamedTuple):
         further = [*changed, *nested]  # of which backward gets no gradient
         return (*arrays, *further) if call.is_tuple or further else arrays[0]
 
-    def _check_again(self, own: FunctionCtx, needs: tuple[bool, ...]) -> None:
-        """Check that forward leaves the same numbers on ctx as in its first run: PyTorch runs it once.
+    def _check_again(self, first: Run, run: Run) -> None:
+        """Check that forward does the same as in its first run, or less, or more: PyTorch runs it once.
 
         Raises:
-            NotSupported: it leaves another number or string.
+            NotSupported: it leaves another number or string on ctx, or computes with other values from outside.
         """
-        numbers = {k: v for k, v in vars(own).items() if type(v) in {bool, int, float, str}}
-        before = self.call.numbers.setdefault(needs, numbers)
-        for k, v in numbers.items():
-            if before.get(k, v) != v and v == v:  # noqa: PLR0124 - no NaN
-                raise NotSupported(
-                    f"{self.cls.__qualname__}.forward runs again for its gradient, and leaves ctx.{k} = {v!r}, where "
-                    f"it left {before[k]!r} before",
-                    "pass what changes as an argument of apply",
-                    find_definition([self.spec.forward]),
-                )
+        before, numbers = first.numbers, run.numbers
+        shorter, longer = sorted((first.operations, run.operations), key=len)
+        rest = iter(longer)
+        changed = [k for k, v in numbers.items() if before.get(k, v) != v and v == v]  # noqa: PLR0124 - no NaN
+        found = [f"leaves ctx.{k} = {numbers[k]!r}, where it left {before[k]!r}" for k in changed]
+        if not found and not all(x in rest for x in shorter):  # of an iterator: in this order
+            found = ["reads other values from outside than it did"]
+        if found:
+            raise NotSupported(
+                f"{self.cls.__qualname__}.forward runs again for its gradient, and {found[0]} before",
+                "pass what changes as an argument of apply",
+                find_definition([self.spec.forward]),
+            )
+
+    def _check_exposed(self, arguments: Sequence[Any], start: int) -> None:
+        """Raise NotSupported if forward has put traced tensors that it made into a list or object that it was given."""
+        found = reach(arguments, whole=True) if arguments else ()
+        if any(t.memory.serial >= start and not is_known(t.memory.value.array) for t in found):
+            raise NotSupported(
+                f"{self.cls.__qualname__}.forward, which JAX traces, puts a tensor that it computes into an argument",
+                "return the tensor",
+                find_definition([self.spec.forward]),
+            )
 
     def _enter(self, args: Sequence[Any], needs: Sequence[Any], objects: Sequence[Tensor | None]) -> list[Any]:
         """Return the arguments of a method: arrays as tensors, or as numbers.
@@ -164,7 +201,7 @@ class TensorCodec(NamedTuple):
     def _reopen(self, ctx: Any, copies: bool) -> FunctionCtx:
         """Return a ctx of the class with the attributes that forward set, or copies, without the saved tensors."""
         own: FunctionCtx = self.cls._ctx()
-        own.needs_input_grad = NeedsInputGrad(ctx._facts.needs)
+        own._own["needs"] = NeedsInputGrad(ctx._facts.needs)
         vars(own).update({k: release(getattr(ctx, k), copies=copies) for k in ctx._facts.attributes})
         return own
 
@@ -225,6 +262,8 @@ class TensorCodec(NamedTuple):
                 attributes = {k: vars(own)[k] for k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
+            if facts.attributes and of_forward is None:
+                lose_ended(reach([vars(own)], whole=True))
             is_copy = call is not None and of_forward is None and (is_known_call or len(facts.attributes) > 0)
             before = list_contents(own) if is_copy else {}
             is_boxed = getattr(self.cls, "boxed_grads_call", False)
@@ -238,7 +277,7 @@ class TensorCodec(NamedTuple):
                 self._warn_of_altered(call, own, find_altered(own, before), is_known_call)
             found = list(returned) if isinstance(returned, tuple) else [returned]
             found = [self._leave(i, f, facts) for i, f in enumerate(found)]
-            captured = reached.take_gradients(found, len(facts.needs))
+            captured = reached.take_gradients(found, len(facts.needs), 0 if call is None else call.reached)
         return tuple(found) if isinstance(returned, tuple) else found[0], captured
 
     def _leave(self, index: int, gradient: Any, facts: Saved) -> Any:
@@ -285,7 +324,7 @@ def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Valu
     for storage, old in journal.storages.values():
         if storage.value is not old and id(storage) not in known_memory:
             found.append(Tensor.over(storage, storage.layout, dtype_of(storage.value.array)))
-    found += reach(v for k, v in vars(own).items() if k != "needs_input_grad")
+    found += reach([{**vars(own), "_own": {**own._own, "needs": ()}}])
     new = {id(t.memory): t for t in found if id(t.memory) not in known_memory and t.memory.serial < journal.start}
     if new:
         raise NeedsInputs([*new.values()])

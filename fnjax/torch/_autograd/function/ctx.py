@@ -31,7 +31,7 @@ def list_contents(own: FunctionCtx) -> dict[str, list[Any]]:
     return {
         k: [v, *(v.keys() if isinstance(v, dict) else ()), *_list_members(v)]
         for k, v in vars(own).items()
-        if k not in {"_own", "needs_input_grad"}
+        if k != "_own"
     }
 
 
@@ -57,12 +57,11 @@ class OnCtx(NamedTuple):
 class FunctionCtx:
     """The ctx of forward and backward; any attribute can be set on it."""
 
-    needs_input_grad: tuple[bool, ...] = ()
     _clears = False  # clear_saved_tensors_on_access
 
     def __init__(self) -> None:
         self._own: dict[str, Any] = {
-            "saved": (), "forward": (), "non_differentiable": (), "materialize": True, "dirty": (),
+            "saved": (), "forward": (), "non_differentiable": (), "materialize": True, "dirty": (), "needs": (),
         }  # fmt: skip
 
     def __getattr__(self, name: str) -> Any:
@@ -70,6 +69,13 @@ class FunctionCtx:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self.saved_data: dict[str, Any] = {}
         return self.saved_data
+
+    @property
+    def needs_input_grad(self) -> tuple[bool, ...]:
+        """For each argument, whether it requires grad."""
+        self._own["is_asked"] = True
+        needs: tuple[bool, ...] = self._own["needs"]
+        return needs
 
     def name(self) -> str:
         """Return the name of the node: that of the class, with Backward."""

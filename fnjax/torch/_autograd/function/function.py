@@ -19,7 +19,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax._torch_ops.registry import known
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, kind_of
 from fnjax.torch._autograd.function.call import Call, Constant
-from fnjax.torch._autograd.function.captured import Draws, NeedsInputs, is_node, reach
+from fnjax.torch._autograd.function.captured import PLAIN, Draws, NeedsInputs, is_node, list_enclosed, reach
 from fnjax.torch._autograd.function.codec import TensorCodec
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
@@ -139,15 +139,22 @@ def read_class(cls: Any) -> Spec:
 def _apply(cls: type[Function], spec: Spec, given: tuple[Any, ...], named: dict[str, Any]) -> Any:
     trees = [a for a in (*given, *named.values()) if not isinstance(a, jax.Array)]
     takes_tensors = any(isinstance(leaf, Tensor) for a in trees for leaf in jax.tree.leaves(a, is_leaf=is_node))
+    trees = [a for a in trees if not isinstance(a, (Tensor, *PLAIN))]
     args, kwargs = [*given], named
     if named or len(args) not in spec.parameters.direct:
         args, kwargs = spec.parameters.bind(spec.name, given, named)
     sources = [*args, *kwargs.values(), spec.forward, spec.backward, spec.vmap, spec.setup_context]
     reached = [t for t in reach(sources) if not any(t is a for a in args)]
+    enclosed = set[int]()
+    if trees and spec.vmap is spec.jvp is None:
+        found = list_enclosed(trees)
+        enclosed = {id(t.memory) for t in found} - {id(t.memory) for t in reached}
+        known = {id(t.memory) for t in (*args, *reached) if isinstance(t, Tensor) and t.layout is t.memory.layout}
+        reached += [t for t in found if id(t.memory) not in known]
     draws = Draws()
     while True:
         try:
-            return _run(cls, spec, [*args, *reached], kwargs, len(reached), takes_tensors, draws)
+            return _run(cls, spec, [*args, *reached], kwargs, len(reached), takes_tensors, draws, enclosed)
         except NeedsInputs as e:
             reached += e.tensors or [draws.make_operand()]
 
@@ -164,6 +171,7 @@ def _run(
     reached: int,
     takes_tensors: bool,
     draws: Draws,
+    enclosed: set[int],
 ) -> Any:
     """Run a class on its inputs: the arguments, and after them the captured tensors."""
     first = len(args) - reached
@@ -176,10 +184,10 @@ def _run(
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
     args = [
-        Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a])) else a
+        Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a], whole=bool(enclosed))) else a
         for a, kind in zip(args, kinds, strict=True)
     ]
-    call = Call(kinds, kwargs, args, reached, draws)
+    call = Call(kinds, kwargs, args, reached, draws, enclosed)
     at = [i for i, kind in enumerate(kinds) if kind is not None]
     parents = [args[i].value if isinstance(args[i], (Tensor, Number)) else Value(jnp.asarray(args[i])) for i in at]
     others: list[Any] = []

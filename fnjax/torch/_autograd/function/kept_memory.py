@@ -153,6 +153,8 @@ def read_written(
 def read_reachable(tensor: Tensor, memory: Memory | None, array: Any) -> Any:
     """Return the present array of a tensor that backward reaches by itself, where it was written to after forward.
 
+    None where that is not known.
+
     Args:
         tensor: the tensor.
         memory: its memory at the call.
@@ -161,4 +163,12 @@ def read_reachable(tensor: Tensor, memory: Memory | None, array: Any) -> Any:
     if memory is None or not memory.is_written or memory.whole is None or RECORDS_GRADIENTS.get():
         return array
     value = tensor.value
-    return array if isinstance(value, LostValue) or not is_in_scope(value.array) else value.array
+    return None if isinstance(value, LostValue) or not is_in_scope(value.array) else value.array
+
+
+def lose_ended(tensors: Sequence[Tensor]) -> None:
+    """Make reads of tensors raise whose arrays belong to a trace that has ended: they were put on ctx after forward."""
+    for t in tensors:
+        for root in t.memory.roots:
+            if not isinstance(root.value, LostValue) and not is_in_scope(root.value.array):
+                root.value = LostValue()

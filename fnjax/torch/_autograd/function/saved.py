@@ -20,7 +20,7 @@ from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch.deferred.origins import are_one
 from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
-from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.process_groups import get_default
 from fnjax.torch.recording.storage import Storage, substitutes
 
@@ -98,20 +98,29 @@ def save(
         with_storages: whether to save the whole storages of saved views, too: a kernel may read next to a view.
     """
     facts = own._own
-    any_needed = any(map(bool, own.needs_input_grad))
+    needs = facts["needs"]
+    any_needed = any(map(bool, needs))
     outputs = {id(m) for m in members}
-    given = zip(tensors, own.needs_input_grad, strict=False)
+    given = zip(tensors, needs, strict=False)
     constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
-    attributes = {k: v for k, v in vars(own).items() if k not in {"_own", "needs_input_grad"}}
+    attributes = {k: v for k, v in vars(own).items() if k != "_own"}
     views = [t for t in facts["saved"] if with_storages and isinstance(t, Tensor) and not t.part]
     wholes = {id(t.memory): t for t in views if t.layout.size < t.memory.layout.size}
     for i, t in enumerate(wholes.values()):
         attributes[f"_storage_{i}"] = Tensor.over(t.memory, t.memory.layout, t.dtype)
-    reachable: list[Reachable] = []
     modules: list[Any] = []
-    if call is not None and ((attributes and reach(attributes.values(), modules)) or call.reached):
-        reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t in enumerate(call.objects) if t is not None]
-    objects = {id(k.tensor) for k in reachable}
+    objects = set[int]()
+    reachable: list[Reachable] = []
+    if call is not None:
+        values = attributes.values()
+        contents, leaves = (reach(values, whole=True), reach(values, modules)) if attributes else ([], [])
+        memories = {id(t.memory) for t in contents}
+        inputs = [(i, t, id(t.memory) in call.enclosed) for i, t in enumerate(call.objects) if t is not None]
+        if memories & call.enclosed or leaves or any(i >= len(tensors) - call.reached and not c for i, _, c in inputs):
+            inputs = [(i, t, c) for i, t, c in inputs if not c or id(t.memory) in memories]
+            reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t, _ in inputs]
+        objects = {id(k.tensor) for k in reachable}
+        objects |= {id(t) for t in contents if id(t.memory) in call.enclosed or _is_older(t, call)}
     saved, instead = facts["saved"], dict[int, int]()
     for i, t in enumerate(saved):
         is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
@@ -133,7 +142,10 @@ def save(
     arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
     ctx._to_save = (*arrays, *(k.tensor.array for k in reachable))
     ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
-    held = {name: hold(value, objects) for name, value in attributes.items()}
+    held = {
+        name: {k: hold(v, objects) for k, v in value.items()} if name == "saved_data" else hold(value, objects)
+        for name, value in attributes.items()
+    }
     for name, value in held.items():
         # A view of a caller's tensor, which has the array of the call only now, as a tensor of its own.
         setattr(ctx, name, jax.tree.map(_copy_replaced, value, is_leaf=is_node) if substitutes.get() else value)
@@ -144,7 +156,7 @@ def save(
     if graph is not None:
         ctx._torch_pullback = graph[1]
     ctx._facts = Saved(
-        own.needs_input_grad,
+        needs,
         kinds,
         tuple(None if t is None else kind_of(t) for t in facts["forward"]),
         tuple(reachable),
@@ -171,6 +183,13 @@ def save(
             for t, k in zip(known, kinds, strict=False)
         )
     return ForwardCtx(own, ctx._facts, on_ctx, known)
+
+
+def _is_older(tensor: Tensor, call: Call) -> bool:
+    """Return whether a tensor is older than a call and has concrete values: backward can have the object itself."""
+    replaced = substitutes.get()
+    roots = tensor.memory.roots
+    return all(r.serial < call.serial and id(r) not in replaced and is_known(r.value.array) for r in roots)
 
 
 def _copy_replaced(x: Any) -> Any:
