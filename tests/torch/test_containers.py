@@ -57,11 +57,12 @@ class Save(Function):
     @staticmethod
     def forward(ctx, x, ws):
         ctx.save_for_backward(x, *ws)
+        ctx.saved_data["power"] = 2
         return x * x * ws[0]
     @staticmethod
     def backward(ctx, g):
         x, w = ctx.saved_tensors
-        return g * 2 * x * w, None
+        return g * ctx.saved_data["power"] * x * w, None
 
 def saved(x):
     w = x * 2

@@ -145,15 +145,14 @@ class Reached:
         arrays: Iterable[Any],
         cls: Any,
         modules: Sequence[Any],
-        constant: Sequence[Tensor],
+        constant: Sequence[tuple[Tensor, Any]],
         start: int | None,
     ) -> None:
         self._start = start
         self._reachable, self._arrays, self._modules = reachable, arrays, modules
         self._cls, self._name = cls, cls.__qualname__
         objects = {id(k.tensor) for k in reachable}
-        self._constant = [t for t in constant if id(t) not in objects]
-        self._marks = [mark(t) for t in self._constant]
+        self._constant = [(t, memory, mark(t)) for t, memory in constant if id(t) not in objects]
 
     def __enter__(self) -> Self:
         self._attributes, self._values, self._dtypes = [], list[Any](), list[Any]()
@@ -181,10 +180,11 @@ class Reached:
         for own, attributes in self._attributes:
             own.clear()
             own.update(attributes)
-        if any(map(is_written, self._constant, self._marks)) and error[0] is None:
+        written_to = [(t, memory) for t, memory, before in self._constant if is_written(t, before)]
+        if error[0] is None and not all(memory is not None and memory.write(t) for t, memory in written_to):
             warnings.warn(
-                f"{self._name}.backward writes to an argument of forward: the caller's tensor keeps its values, since "
-                "JAX runs backward on arrays; return the new array from a function of your own",
+                f"{self._name}.backward writes to an argument of forward where JAX traces it, or that was an array: "
+                "the caller's tensor keeps its values; return the new array from a function of your own",
                 UserWarning,
                 stacklevel=2,
             )
@@ -277,7 +277,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
             continue
         seen.add(id(value))
         if isinstance(value, Tensor):
-            if whole or is_leaf(value):
+            if (whole and issubclass(type(value), Tensor)) or is_leaf(value):  # not what a mask selects
                 found[id(value)] = value
         elif isinstance(value, Stateful) and not whole:
             found |= {id(t): t for t in value.list_tensors()}
@@ -311,7 +311,7 @@ def list_enclosed(values: Iterable[Any]) -> list[Tensor]:
         if t.layout is t.memory.layout and not t.part
         else Tensor.over(t.memory, t.memory.layout, dtype_of(t.memory.value.array))
         for t in reach(values, whole=True)
-        if t.memory.roots == [t.memory] and (t.requires_grad or not is_known(t.memory.value.array))
+        if t.memory.roots == [t.memory] and (t.memory.value.requires_grad or not is_known(t.memory.value.array))
     }
     return [*found.values()]
 

@@ -250,7 +250,10 @@ class TensorCodec(NamedTuple):
         ]
         unwritten = [g.memory.value if isinstance(g, Tensor) else None for g in given]
         start = None if call is None or is_known_call else call.start
-        constant = [saved[k] if isinstance(k, int) else vars(own).get(k) for k in facts.constant]
+        constant = [
+            (saved[k] if isinstance(k, int) else vars(own).get(k), None if call is None else call.memories.get(i))
+            for k, i in facts.constant.items()
+        ]
         with (
             Reached(facts.reachable, captured, self.cls, modules, constant, start) as reached,
             fork(),

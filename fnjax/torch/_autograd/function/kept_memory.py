@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -12,8 +13,8 @@ from fnjax.torch._autograd.arrays import kind_of, wrap_array
 from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch.memory.layout import are_same, offset_of, show_flat
 from fnjax.torch.memory.strides import strides_of
-from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.graph import BRANCH, RECORDS_GRADIENTS
+from fnjax.torch.memory.tensor import Tensor, is_known
+from fnjax.torch.recording.graph import BRANCH, RECORDS_GRADIENTS, Value
 from fnjax.torch.recording.storage import Guard, LostValue, OverwrittenValue, Storage, substitutes
 
 
@@ -25,12 +26,14 @@ class Memory(NamedTuple):
         layout: the layout of the tensor.
         whole: the layout of the storage; None while functional_call has replaced its value.
         part: the component of complex elements that the tensor is: "real", "imag" or "".
+        storage: a reference to the memory; None if a traced test decides which one it is.
     """
 
     guards: tuple[Guard, ...]
     layout: Any
     whole: Any
     part: str
+    storage: weakref.ref[Storage] | None
 
     @property
     def is_written(self) -> bool:
@@ -51,6 +54,16 @@ class Memory(NamedTuple):
             return None
         return Tensor.over(storage, self.layout, own, self.part).array
 
+    def write(self, tensor: Tensor) -> bool:
+        """Write what backward wrote to its own copy of the tensor; return False where JAX traces it, or it is gone."""
+        storage = None if self.storage is None else self.storage()
+        if storage is None or storage.layout is not self.whole or isinstance(storage.value, LostValue):
+            return False
+        if not (is_known(storage.value.array) and is_known(tensor.array)):
+            return False
+        Tensor.over(storage, self.layout, tensor.dtype, self.part).assign(Value(tensor.array))
+        return True
+
 
 def guard_memory(tensor: Tensor) -> Memory:
     """Return the memory of a tensor, which a guard watches from now on."""
@@ -61,7 +74,9 @@ def guard_memory(tensor: Tensor) -> Memory:
             root.guard.branches = {branch}
         root.guard.branches.add(branch)
     whole = None if any(id(root) in replaced for root in roots) else tensor.memory.layout
-    return Memory(tuple(r.guard for r in roots if r.guard is not None), tensor.layout, whole, tensor.part)
+    guards = tuple(r.guard for r in roots if r.guard is not None)
+    storage = weakref.ref(tensor.memory) if roots == [tensor.memory] else None
+    return Memory(guards, tensor.layout, whole, tensor.part, storage)
 
 
 class Kept(NamedTuple):

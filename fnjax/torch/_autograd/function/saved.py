@@ -54,7 +54,7 @@ class Saved:
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
     results: tuple[dtype | None, ...]
     attributes: frozenset[str]
-    constant: tuple[int | str, ...]  # saved tensors and attributes that are arguments without a gradient: memory banks
+    constant: dict[int | str, int]  # of saved tensors and attributes that are arguments without a gradient: of which
     axis: str | None  # that was the default process group
     graph: KeptGraph | None  # that backward may differentiate
     sometimes: tuple[str, ...]  # the attributes that only one of two traced branches has set
@@ -102,7 +102,9 @@ def save(
     any_needed = any(map(bool, needs))
     outputs = {id(m) for m in members}
     given = zip(tensors, needs, strict=False)
-    constant = {id(t) for t, need in given if isinstance(t, Tensor) and not need} - outputs
+    constant = {
+        id(t): i for i, (t, need) in enumerate(given) if isinstance(t, Tensor) and not need and id(t) not in outputs
+    }
     attributes = {k: v for k, v in vars(own).items() if k != "_own"}
     views = [t for t in facts["saved"] if with_storages and isinstance(t, Tensor) and not t.part]
     wholes = {id(t.memory): t for t in views if t.layout.size < t.memory.layout.size}
@@ -163,10 +165,10 @@ def save(
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
-        (
-            *(i for i, t in enumerate(facts["saved"]) if id(t) in constant),
-            *(k for k, v in attributes.items() if id(v) in constant),
-        ),
+        {
+            **{k: constant[id(t)] for k, t in enumerate(facts["saved"]) if id(t) in constant},
+            **{k: constant[id(v)] for k, v in attributes.items() if id(v) in constant},
+        },
         get_default(),
         None if graph is None else graph[0],
         tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
