@@ -311,7 +311,9 @@ def list_enclosed(values: Iterable[Any]) -> list[Tensor]:
         if t.layout is t.memory.layout and not t.part
         else Tensor.over(t.memory, t.memory.layout, dtype_of(t.memory.value.array))
         for t in reach(values, whole=True)
-        if t.memory.roots == [t.memory] and (t.memory.value.requires_grad or not is_known(t.memory.value.array))
+        if t.memory.roots == [t.memory]
+        and not isinstance(value := t.memory.value, LostValue)
+        and (value.requires_grad or not is_known(value.array))
     }
     return [*found.values()]
 

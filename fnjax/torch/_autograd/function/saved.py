@@ -22,7 +22,7 @@ from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.names.process_groups import get_default
-from fnjax.torch.recording.storage import Storage, substitutes
+from fnjax.torch.recording.storage import LostValue, Storage, substitutes
 
 
 class SharedView(NamedTuple):
@@ -190,8 +190,10 @@ def save(
 def _is_older(tensor: Tensor, call: Call) -> bool:
     """Return whether a tensor is older than a call and has concrete values: backward can have the object itself."""
     replaced = substitutes.get()
-    roots = tensor.memory.roots
-    return all(r.serial < call.serial and id(r) not in replaced and is_known(r.value.array) for r in roots)
+    return all(
+        r.serial < call.serial and id(r) not in replaced and (isinstance(r.value, LostValue) or is_known(r.value.array))
+        for r in tensor.memory.roots
+    )
 
 
 def _copy_replaced(x: Any) -> Any:
