@@ -26,6 +26,7 @@ Examples:
     [0. 2. 4.]
 """
 
+import sys as _sys
 import typing as _typing
 from importlib.util import find_spec as _find_spec
 
@@ -38,6 +39,21 @@ if _typing.TYPE_CHECKING:
     from fnjax.torch.loading.load import load as load
     from fnjax.torch.memory.tensor import Tensor as Tensor
     from fnjax.torch.recording.rng import seed as seed
+
+
+class _Finder:
+    """Finder of torch's modules, asked after Python's own finders: `import fnjax.torch.nn.functional as F`."""
+
+    @staticmethod
+    def find_spec(name: str, path: _typing.Any = None, target: _typing.Any = None) -> _typing.Any:
+        if not name.startswith(f"{__name__}.") or name.startswith(f"{__name__}._"):
+            return None
+        from fnjax.torch._all_names import find_module
+
+        return find_module(name)
+
+
+_sys.meta_path.append(_Finder)
 
 
 def __getattr__(name: str) -> _typing.Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+from importlib.machinery import ModuleSpec
 from typing import Any
 
 from fnjax.torch._autograd import checkpoint, grad_mode, transforms
@@ -18,7 +20,7 @@ from fnjax.torch.loading.block import execute_block
 from fnjax.torch.loading.load import import_module, load
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.names import backends, distributions, machine
-from fnjax.torch.names.registry import find_known
+from fnjax.torch.names.registry import find, find_known
 from fnjax.torch.recording.rng import seed
 
 ENTERING = (
@@ -53,3 +55,30 @@ def find_name(name: str) -> tuple[Any, bool]:
         return OWN[name], True
     value = find_known(f"torch.{name}")
     return value, not isinstance(value, Missing)
+
+
+class _Loader:
+    """Loader of a module of torch that is there already."""
+
+    def __init__(self, module: types.ModuleType) -> None:
+        self._module = module
+
+    def create_module(self, spec: ModuleSpec) -> types.ModuleType:
+        """Return the module."""
+        return self._module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Do nothing."""
+
+
+def find_module(name: str) -> ModuleSpec | None:
+    """Return the specification of `fnjax.torch.<module>`, or None.
+
+    Raises:
+        ModuleNotFoundError: fnjax.torch does not have the module, for a reason that the error says.
+    """
+    found = find(name.removeprefix("fnjax."))
+    if isinstance(found, Missing):
+        raise ModuleNotFoundError(str(found.refuse()), name=name)
+    loader: Any = _Loader(found)
+    return ModuleSpec(name, loader, is_package=True) if isinstance(found, types.ModuleType) else None

@@ -1,5 +1,6 @@
 """Loading is importing: what Python does with a module's file, it does with one that fnjax.torch loads."""
 
+import importlib
 import pickle
 import subprocess
 import sys
@@ -438,3 +439,28 @@ def test_sys_modules_are_restored(tmp_path):
     assert loaded.last is loaded.another
     assert len({id(m) for m in (loaded.another, *loaded.FRESH)}) == 3
     assert before.items() <= sys.modules.items()
+
+
+def test_modules_of_torch_are_imported_by_name():
+    """`import fnjax.torch.nn.functional as F` gives what attributes give; what is absent says why."""
+    found: dict[str, object] = {}
+    exec("import fnjax.torch.nn.functional as F\nfrom fnjax.torch.autograd import Function", found)
+    assert found["F"] is torch.nn.functional
+    assert found["Function"] is torch.autograd.Function
+    for name, text in (
+        ("optim", "fix: use optax"),
+        ("utils.data", "fix: iterate over NumPy"),
+        ("nothing", "No module"),
+    ):
+        with pytest.raises(ModuleNotFoundError, match=text) as caught:
+            importlib.import_module(f"fnjax.torch.{name}")
+        assert caught.value.name == f"fnjax.torch.{name}"
+
+
+def test_the_remedy_of_a_statement_that_failed(tmp_path):
+    """A name that a failed statement would have bound says how the statement can run."""
+    (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Linear(2, 3)\n")
+    with pytest.raises(
+        torch.NotSupported, match=r"net is not available.*\n  fix: call it within `with fnjax.torch.seed"
+    ):
+        torch.load(tmp_path / "net.py").net.weight  # noqa: B018 - it raises

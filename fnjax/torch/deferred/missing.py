@@ -69,7 +69,9 @@ class Missing(Deferred):
             if cause
             else "unknown to fnjax.torch"
         )
-        error = NotSupported(f"{name} is not available ({reason})", "supply it, or leave out what uses it")
+        _, _, remedy = str(cause).partition("\n  fix: ")  # a cause of ours knows better
+        remedy = remedy.partition("\n")[0] or "supply it, or leave out what uses it"
+        error = NotSupported(f"{name} is not available ({reason})", remedy)
         error.__cause__ = cause
         return error
 
