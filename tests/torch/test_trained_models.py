@@ -50,7 +50,7 @@ def test_the_guide_has_one_loop_twice(x64, monkeypatch):
             exec(code.replace("Net(DROPOUT)", "Net(DROPOUT).double()"), ours)
         if "losses" in ours:
             break
-    state = {name: torch.tensor(np.asarray(value)) for name, value in ours["start"].items()}
+    state = {name: torch.tensor(np.asarray(value.array)) for name, value in ours["net"].state_dict().items()}
     net = runpy.run_path(str(ours["folder"] / "net.py"))["Net"](0.0).double()
     net.load_state_dict(state)
     batches = [(torch.tensor(x), torch.tensor(y, dtype=torch.int64)) for x, y in ours["batches"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -80,6 +80,13 @@ class StackedModules(Module):
         named = _list_state(self.block)
         for name, value in {**parameters, **buffers}.items():
             set_value(named[name], value.array)
+
+    def __iter__(self) -> Iterator[Module]:
+        """Raise: the blocks are one call."""
+        raise TypeError(
+            "StackedModules is not iterable: one call runs all blocks\n  fix: for a loop over blocks, put it into a "
+            "list of one: model.blocks = ModuleList([StackedModules(model.blocks)])"
+        )
 
     def forward(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Call the blocks one after another; return the output of the last."""
