@@ -183,8 +183,9 @@ def _run(
             kinds.append(kind_of(a))
         else:
             kinds.append(Kind(dtype_of(a)) if is_array(a) and a.dtype != jax.dtypes.float0 else None)
+    whole = spec.vmap is spec.jvp is None  # these take containers apart
     args = [
-        Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a], whole=bool(enclosed))) else a
+        Constant(a) if kind is None and (isinstance(a, Tensor) or reach([a], whole=whole)) else a
         for a, kind in zip(args, kinds, strict=True)
     ]
     call = Call(kinds, kwargs, args, reached, draws, enclosed)
