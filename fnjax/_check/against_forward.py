@@ -32,13 +32,13 @@ class Gradient(NamedTuple):
     Attributes:
         name: the name of the input in messages.
         largest: the largest difference.
-        allowed: the tolerance at that entry.
-        worst: the index of that entry.
+        allowed: the tolerance at that element.
+        worst: the index of that element.
         got: the value by backward there.
         expected: the value by JAX there.
-        wrong: how many entries exceed their tolerance.
-        size: the number of entries.
-        box: for each axis the range of indices, from and to, of the wrong entries.
+        wrong: how many elements exceed their tolerance.
+        size: the number of elements.
+        box: for each axis the range of indices, from and to, of the wrong elements.
         hint: a likely cause.
     """
 
@@ -120,7 +120,7 @@ def compare_with_forward(
         inputs: its positional arguments.
         kwargs: its keyword arguments.
         selected: the positions of the inputs to differentiate.
-        atol: absolute tolerance; by default a fraction of the largest entry of a gradient.
+        atol: absolute tolerance; by default a fraction of the largest element of a gradient.
         rtol: relative tolerance.
         seed: seeds the cotangents.
 
@@ -248,7 +248,7 @@ def _how_wrong(gradient: Gradient) -> tuple[int, float]:
 
 
 def _guess(got: Array, expected: Array, wrong: Any) -> str:
-    """Return the one factor that explains all entries that differ, as text; empty if there is none."""
+    """Return the one factor that explains all elements that differ, as text; empty if there is none."""
     if not wrong.any():
         return ""
     got, expected = got[wrong], expected[wrong]

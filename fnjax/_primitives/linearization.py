@@ -192,7 +192,16 @@ def _restrict(
     needed: Sequence[bool],
     types: Sequence[Aval],
 ) -> Callable[..., Arrays]:
-    """Return `vjp` or `jvp` as a function of its present vectors; its results are those needed, some None."""
+    """Return a rule's vjp or jvp as a function of vectors.
+
+    Args:
+        rule: the rule.
+        fun: its vjp or jvp.
+        residuals: the residuals.
+        present: for each vector of `fun` whether it is an argument; the others are None.
+        needed: for each result of `fun` whether it is returned.
+        types: the types of the results; a result may be None.
+    """
     assert fun is not None
 
     def call_method(residuals: Sequence[Any], vectors: Sequence[Any]) -> Arrays:

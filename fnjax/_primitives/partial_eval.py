@@ -219,7 +219,7 @@ def _stage(
 
 
 def _replace_program(body: Body, program: ClosedJaxpr, params: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of an equation that depend on its program, for another one."""
+    """Return the parameters of an equation that depend on its program, for another program."""
     return {"body": dataclasses.replace(body, jaxpr=program), **as_call(program, opened=params["opened"])}
 
 

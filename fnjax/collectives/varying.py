@@ -50,7 +50,7 @@ def with_window(x: jax.Array, start: Any, size: int, new: Any, dim: int = 0) -> 
 
 
 def entry(arrays: Any, index: Any) -> Any:
-    """Return an entry of a list of arrays of one shape, or of an array, by an index that may differ between devices.
+    """Return an item of a list of arrays of one shape, or of an array, by an index that may differ between devices.
 
     Raises:
         AxisError: if the arrays have different shapes.
@@ -69,7 +69,7 @@ def entry(arrays: Any, index: Any) -> Any:
 
 
 def with_entry(arrays: Sequence[Any], index: Any, new: Any) -> list[Any]:
-    """Return a list of arrays with one entry replaced, at an index that may differ between devices."""
+    """Return a list of arrays with one item replaced, at an index that may differ between devices."""
     if any(jnp.shape(a) != jnp.shape(new) for a in arrays):
         entry([*arrays, new], index)  # raises
     return [jnp.where(index == i, new, a) for i, a in enumerate(arrays)]

@@ -284,7 +284,7 @@ class Launch:
         return f"{self.name}[{', '.join(map(str, self.grid))}]"
 
     def translated(self, *operands: Any) -> Any:
-        """Return the arrays that are stored, computed by JAX operations; raise KernelError for an endless wait."""
+        """Return the arrays that the kernel stores to, by JAX operations; raise KernelError for an endless wait."""
         return self.refuse(*self.marked(*operands))
 
     def marked(self, *operands: Any) -> tuple[Any, Any]:

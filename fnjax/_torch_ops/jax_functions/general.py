@@ -65,14 +65,14 @@ def _picked(x, indices, axis, keepdims):
 
 
 def _max(x, axis, keepdims=False):
-    """Return the largest elements along an axis and their indices; the gradient goes to that one, as in PyTorch."""
+    """Return the largest elements along an axis and their indices; only elements there have a gradient, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmax(x, axis=axis, keepdims=True), axis, keepdims)
 
 
 def _min(x, axis, keepdims=False):
-    """Return the smallest elements along an axis and their indices; the gradient goes to that one, as in PyTorch."""
+    """Return the smallest elements along an axis and their indices; only elements there have a gradient, as in PyTorch."""
     if x.ndim == 0:
         return x, jnp.zeros((), int)
     return _picked(x, jnp.argmin(x, axis=axis, keepdims=True), axis, keepdims)

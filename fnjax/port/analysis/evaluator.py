@@ -68,7 +68,7 @@ class Evaluator(ExpressionEvaluator):
         self.called: set[str] = set()  # the names of the file that it reads
 
     def find_selection(self, value: Value) -> Selection | None:
-        """Return the selected entries that a value is, if the variables of their mask have not changed since."""
+        """Return the selected elements that a value is, if the variables of their mask have not changed since."""
         found = self.masks.get(value.mask)
         return found if found is not None and self.list_reads(found.condition) == found.reads else None
 
@@ -105,7 +105,7 @@ class Evaluator(ExpressionEvaluator):
         return result
 
     def _apply_block_rules(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
-        """Return what several statements become at once, and how many; None if they are evaluated one by one."""
+        """Return the translation of several statements by one rule, and their number; None if no rule takes them."""
         rules = find_node_rules(type(body[index]), self.program.mentions, block=True)
 
         def evaluated() -> Made:

@@ -50,13 +50,13 @@ class Expr:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Entries that a mask selects, where all entries are computed for them.
+    """Elements that a mask selects, where all elements are computed for them.
 
     Attributes:
-        condition: where they are, among all entries.
+        condition: where they are, among all elements.
         mask: the mask, as it was given.
-        base: of what it selects, where the condition is the mask spread over the axes of that.
-        one_axis: whether the selected entries have one.
+        base: the array that it selects from, where the condition is the mask broadcast over the array's axes.
+        one_axis: whether the selected elements have one axis.
         reads: the variables in the condition, with their versions.
     """
 

@@ -65,7 +65,7 @@ class ExpressionEvaluator(Variables):
         self.diagnostics.report(Finding(*self.program.source.locate(node), kind, message, severity))
 
     def is_traced(self, value: Value) -> bool:
-        """Return whether a value may be an array under jit whose entries are not known."""
+        """Return whether a value may be an array that is traced under jit."""
         return value.traced and not self.routine.concrete
 
     def note(self, node: cst.CSTNode, kind: str, message: str) -> None:
@@ -85,11 +85,11 @@ class ExpressionEvaluator(Variables):
         self.need_values(node, f"{message}; JAX source of this runs outside jit only")
 
     def may_stand_for_selected(self, number: str) -> bool:
-        """Return whether all entries may be computed for those that the mask of that number selects."""
+        """Return whether all elements may be computed for those that the mask of that number selects."""
         return number != "" and number not in self.materialised and self.routine.role != "module"
 
     def need_entries(self, *values: Value) -> None:
-        """Mark masks whose selected entries are needed alone here, so that the routine is evaluated again."""
+        """Note masks whose elements must be selected here, so that the routine is evaluated again."""
         for mask in {mask for value in values for mask in value.mask.split(LOST) if mask}:
             if mask in self.materialised:
                 message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
@@ -97,7 +97,7 @@ class ExpressionEvaluator(Variables):
             self.routine.materialised |= {mask}
 
     def find_one_mask(self, values: Iterable[Value]) -> str:
-        """Return the mask whose entries these all are; where not all are the same mask's, the entries are needed."""
+        """Return the mask that selects all these values; if they do not share one, note that they must be selected."""
         values = [*values]
         masks = {v.mask for v in values if v.mask}
         if len(masks) > 1 or (masks and any(v.is_tensor and not v.mask and v.rank != 0 for v in values)):

@@ -171,9 +171,9 @@ class Variables:
         """Return whether the variable may be read after the present statement, or in it after what it writes.
 
         Args:
-            name: the variable, or an entry of the list in it.
+            name: the variable, or an item of the list in it.
             after: the expression in the statement that writes.
-            entries: whether only reads of its entries matter, not those of its dtype.
+            entries: whether only reads of its elements matter, not those of its dtype.
         """
         name = name.partition("[")[0]
         if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
@@ -252,7 +252,7 @@ def surely_binds(statement: cst.CSTNode | None, name: str) -> bool:
 
 
 def iter_elements(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
-    """Yield what an assignment binds one by one: the entries of a tuple, or the target itself."""
+    """Yield what an assignment binds one by one: the items of a tuple, or the target itself."""
     if isinstance(target, (cst.Tuple, cst.List)):
         for element in target.elements:
             yield from iter_elements(element.value)

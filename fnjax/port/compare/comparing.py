@@ -57,7 +57,7 @@ def compare(
         against: what runs the original: "pytorch" (the default where it is installed) or "fnjax.torch".
 
     Returns:
-        A Comparison; printing it shows the worst entry of each array.
+        A Comparison; printing it shows the worst element of each array.
 
     Raises:
         ValueError: for another dtype.

@@ -1,4 +1,4 @@
-"""Comparison of the arrays of original and port, entry by entry."""
+"""Comparison of the arrays of original and port, element by element."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def compare_arrays(
     tolerances: tuple[float, float],
     name: str = "PyTorch",
 ) -> Entry:
-    """Compare an array of the original with that of the port, entry by entry."""
+    """Compare an array of the original with that of the port, element by element."""
     if original.shape != ported.shape:
         return Entry(what, mode, False, message=f"shape {ported.shape} for {name}'s {original.shape}")
     dtypes = [jax.numpy.asarray(a).dtype for a in (original, ported)]  # without 64-bit types int64 is int32 there

@@ -62,7 +62,7 @@ _SETTLED: dict[str, Callable[..., Any]] = {"sort": _sort_stably, "argsort": _arg
 
 @contextlib.contextmanager
 def settle_torch(dtype: str, fill: int = 0) -> Iterator[None]:
-    """Make runs reproducible: the dtype of `torch.zeros(3)`, the order of equal entries, uninitialised memory.
+    """Make runs reproducible: the dtype of `torch.zeros(3)`, the order of equal elements, uninitialised memory.
 
     Args:
         dtype: the default dtype.

@@ -96,7 +96,7 @@ def compare_modules(
             also that of all below it.
         seed: of the cotangents, and of what a module of fnjax.torch draws.
         rtol: relative tolerance, by default 1e-4.
-        atol: absolute tolerance, by default 1e-5, for arrays whose largest entry is below 1; it grows with that.
+        atol: absolute tolerance, by default 1e-5, for arrays whose largest element is below 1; it grows with that.
 
     Returns:
         A ModulesComparison; printing it shows the first part that differs.

@@ -15,8 +15,8 @@ class Entry:
     Attributes:
         what: `output 0`, `gradient of x`, `second derivative of x`.
         mode: `eager` or `jit`.
-        equal: whether all entries agree.
-        worst: the index of the entry that differs most, in relation to the tolerance.
+        equal: whether all elements agree.
+        worst: the index of the element that differs most, in relation to the tolerance.
         original: PyTorch's value there, or that of the reference.
         ported: JAX's.
         message: the problem where there is no value: another shape, an exception.

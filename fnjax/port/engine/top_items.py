@@ -166,7 +166,7 @@ def _make_top_evaluator(program: Program, statement: cst.CSTNode) -> Evaluator:
 
 
 def _describe_changed_arrays(program: Program, statement: cst.CSTNode) -> State:
-    """Return the arrays of the top level that a statement writes to, as its variables."""
+    """Return a state in which the top level's arrays that a statement writes to are variables."""
     state = State()
     for name in iter_changed_objects(statement):
         value = evaluate_at_top_level(program, cst.Name(name))

@@ -252,7 +252,7 @@ def iter_gradients(function: cst.FunctionDef, always: bool = False) -> Iterator[
 
 
 def _collect_returned(body: cst.BaseSuite) -> tuple[list[cst.BaseExpression], set[str], set[str]]:
-    """Return what a function returns, and the variables that it assigns other values than None, and perhaps None."""
+    """Return the expressions that a function returns, the variables that hold tensors, and those that may be None."""
     values: list[cst.BaseExpression] = []
     tensors: set[str] = set()
     nothing: set[str] = set()

@@ -159,7 +159,7 @@ class Routine:
         return value
 
     def _join_passed(self, name: str) -> Value | None:
-        """Return what call sites pass for a parameter now."""
+        """Return what is known of the values that all call sites pass for a parameter."""
         passed = [values[name] for values in self.passed_values.values() if name in values]
         return functools.reduce(join_values, passed) if passed else None
 

@@ -32,7 +32,7 @@ class Known:
 
     Attributes:
         kind: `tensor`, `static` (a Python value) or `unknown`.
-        dtype: `float`, `int`, `bool`, `complex` or `unknown`; of a tensor's entries, or the type of a Python number.
+        dtype: `float`, `int`, `bool`, `complex` or `unknown`; of a tensor's elements, or the type of a Python number.
         rank: the number of dimensions of a tensor, where it is known.
         like: a mark of its shape, which two tensors of one shape share; empty where nothing is known of it.
         literal: the value of a literal, or of a name that surely is one; else MISSING.

@@ -17,15 +17,15 @@ _MAKERS = frozenset(f"jnp.{kind}{like}" for kind in ("empty", "zeros", "ones", "
 
 @dataclass(frozen=True, slots=True)
 class NewArray:
-    """A new array, as it is written.
+    """A new array, as the source makes it.
 
     Attributes:
         kind: `empty`, `zeros`, `ones` or `full`.
-        like: it has the shape of another array.
-        size: that array, or its own size.
-        role: of the size: `size` or `tuple` where it is a tuple, `int` for a number.
-        dtype: what is given as its dtype, if anything is.
-        value: the name of the parameter that it is full of.
+        like: whether it has the shape of another array.
+        size: the other array, if `like`; else the size.
+        role: `size` or `tuple` for a size that is a tuple, `int` for a number.
+        dtype: the argument `dtype`, if it is given.
+        value: for `full`, the parameter with the value.
     """
 
     kind: str

@@ -58,7 +58,7 @@ class Array:
     around: tuple[float, ...] = ()
 
     def draw_entries(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
-        """Draw the entries."""
+        """Draw the elements of the array."""
         if self.kind == "index":
             return np.asarray(rng.integers(0, max(self.high, 1), self.shape))
         if self.around:

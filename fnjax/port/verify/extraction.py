@@ -232,7 +232,7 @@ def open_blocks(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _list_changed(statement: ast.stmt) -> Iterator[str]:
-    """Yield the names whose entries or attributes an assignment changes."""
+    """Yield the names whose elements or attributes an assignment changes."""
     targets = getattr(statement, "targets", [getattr(statement, "target", None)])
     for target in targets if isinstance(statement, (ast.Assign, ast.AugAssign)) else ():
         inner = target

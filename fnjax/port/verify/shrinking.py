@@ -21,7 +21,7 @@ def shrink_call(call: Call, differs: Callable[[Call], bool], until: float, digit
         call: a call that differs.
         differs: returns whether another does, too.
         until: when to stop.
-        digits: the numbers of decimals to which entries are rounded.
+        digits: the numbers of decimals to which elements are rounded.
     """
     tries = _iter_smaller(call, digits)
     while measure_time() < until and (smaller := next(tries, None)) is not None:

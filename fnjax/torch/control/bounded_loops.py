@@ -32,7 +32,7 @@ def while_loop(
         body: runs an iteration.
         start: the arrays that the first iteration takes.
         most: a bound of the number of iterations; None to look for a counter that bounds it.
-        end: makes reverse mode raise.
+        end: a function of the results that makes reverse mode raise, where it cannot differentiate the loop.
     """
     # A function with a derivative of its own must not close over what is differentiated.
     ask, step = trace("test", test, start), trace("body", body, start)

@@ -357,7 +357,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Return True where two values of a name are the same."""
+    """Return whether two values of one variable are equal."""
     if a is b:
         return True
     if isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype:

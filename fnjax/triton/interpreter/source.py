@@ -168,7 +168,7 @@ def _roots_of_call(node: Any, origins: Any, source: Source) -> Any:
 
 
 def _origins(source: Source) -> Any:
-    """Return, by name, the parameters that it may point into anywhere in a function: a fixpoint of its assignments."""
+    """Return for each name in a function the parameters that it may point into: a fixpoint of the assignments."""
     origins = {name: {name} for name in source.parameters}
     assigns = [n for n in ast.walk(source.node) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
     for _ in range(len(assigns) + 1):

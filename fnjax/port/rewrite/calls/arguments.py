@@ -4,7 +4,7 @@ What: `*` and `**` of what was written out become the arguments that they are sh
 given as arguments name a dtype.
 Before: `options = dict(dim=1, keepdim=True); y = x.sum(**options).type(torch.FloatTensor)`
 After: `y = jnp.sum(x, axis=options["dim"], keepdims=options["keepdim"]).astype(jnp.float32)`
-Safety: a dictionary is taken for its entries as long as nothing has changed it.
+Safety: a dictionary is taken for its items as long as nothing has changed it.
 Limits: `**options` of unknown keys is a finding.
 """
 

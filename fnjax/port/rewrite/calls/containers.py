@@ -1,6 +1,6 @@
 """Displays, comprehensions, lambdas and literals.
 
-What: tuples, lists, dictionaries and comprehensions stay, and what is known of their entries is worked out here;
+What: tuples, lists, dictionaries and comprehensions stay, and what is known of their items is worked out here;
 lambdas and constants too.
 Before: `parts = [t.exp() for t in xs]`
 After: `parts = [jnp.exp(t) for t in xs]`

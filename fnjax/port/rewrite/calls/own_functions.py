@@ -66,7 +66,7 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
 def _port_call_for_rows(ev: Evaluator, node: cst.Call) -> Expr | None:
     """Return a call of the function itself for the rows that a mask selects: each row's result is its own.
 
-    The Functions of the entmax package sort so few entries first, and call themselves where these were too few.
+    The Functions of the entmax package sort so few elements first, and call themselves where these were too few.
     """
     selected = [v for a in node.args if (v := ev.port(a.value).value).mask]
     if len(selected) != 1 or not _is_bounded_recursion(ev, node):
@@ -360,7 +360,7 @@ def _list_seen(ev: Evaluator, arg: cst.Arg) -> list[MemRef]:
 
 
 def _report_written_inputs(ev: Evaluator, node: cst.Call, forward: Routine) -> None:
-    """Report reads of an input after a Function writes to it: here its result has the new entries."""
+    """Report reads of an input after a Function writes to it: here its result has the new elements."""
     for parameter, arg in zip(forward.parameters[forward.first :], node.args, strict=False):
         memref = ev.port(arg.value).value.memref if parameter.name.value in forward.writes else None
         if memref is None:

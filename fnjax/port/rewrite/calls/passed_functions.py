@@ -28,7 +28,7 @@ _PASSED = {"functools.partial": None, "functools.reduce": 2, "builtins.filter": 
 
 
 class _PassedContext(Context):
-    """Knowledge of arguments that only the calls have: these are tensors."""
+    """Context of arguments that are not known, as the calls are elsewhere; some are tensors."""
 
     def __init__(self, tensors: Sequence[str], differentiated: bool) -> None:
         self.tensors, self.differentiated = tensors, differentiated

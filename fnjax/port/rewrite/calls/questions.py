@@ -1,6 +1,6 @@
 """Questions whose answer is known: of the versions of PyTorch and Triton, of the GPU, of a tensor's device.
 
-What: the question becomes the constant that answers it, and so do its attributes, entries and comparisons. Versions are
+What: the question becomes the constant that answers it, and so do its attributes, items and comparisons. Versions are
 those whose names the porter knows; kernels run in fnjax.triton, which is a CUDA device of one kind. Of a branch on the
 device one side goes. Counts of processors are the machine's, and are computed when the port runs.
 Before: `if x.is_cuda and torch.cuda.get_device_capability()[0] >= 9: launch_tma(x)` and `x.data_ptr() % 16`

@@ -1,7 +1,7 @@
 """A call of torch becomes a JAX expression.
 
 What: the call is bound to torch's signature, whose operation builds the expression; what it writes to takes it; what
-selected entries are reduced to comes from all of them with `where=`.
+selected elements are reduced to comes from all of them with `where=`.
 Before: `y = torch.sub(x, w, alpha=2, out=buf)`
 After: `buf = x - 2 * w` and `y = buf`
 Safety: what does not fit torch's signature is a finding.
@@ -271,7 +271,7 @@ def _write_out(ev: Evaluator, node: cst.BaseExpression, bound: Bound, made: cst.
 def _overwrite(
     ev: Evaluator, node: cst.BaseExpression, bound: Bound, target: Expr, made: cst.BaseExpression, value: Value
 ) -> Expr:
-    """Return what a call writes to its first argument, which keeps its dtype, and its shape where all entries stay."""
+    """Return what a call writes to its first argument, which keeps its dtype, and its shape where all elements stay."""
     first, old = next(iter(bound.values.values())), target.value
     check_not_owned(node, target)
     if not bound.operation.names[0].endswith(".copy_"):
@@ -323,7 +323,7 @@ def keep_dtype(new: cst.BaseExpression, target: Expr, others: list[Value]) -> cs
 
 
 def _reduce_selected(ev: Evaluator, node: cst.BaseExpression, short: str, bound: Bound) -> Expr:
-    """Return a reduction of selected entries, or an operation along them."""
+    """Return a reduction of selected elements, or an operation along them."""
     says, result = bound.operation.first, bound.overload.result
     given = [n for n in bound.values if n not in VANISH and bound.is_given(n)]
     expr = ev.port(bound.values[given[0]])

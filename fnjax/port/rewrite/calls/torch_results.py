@@ -203,7 +203,7 @@ def _is_held(ev: Evaluator, memref: MemRef) -> bool:
 
 
 def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Step:
-    """Return the view that an operation takes of its first argument."""
+    """Return the view that an operation takes of its first argument, as a step of an access path."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
     shown = find_slice(ev, bound) or made.expression

@@ -77,7 +77,7 @@ def are_alike(a: Value, b: Value) -> bool:
 
 
 def _is_made_of_entries(a: Value, b: Value) -> bool:
-    """Return whether one array is made of some entries of the other."""
+    """Return whether one array is made of some elements of the other."""
     if (
         a.memref is None
         or b.memref is None

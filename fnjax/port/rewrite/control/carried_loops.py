@@ -246,7 +246,7 @@ def _read_bounds(bounds: list[Expr]) -> tuple[cst.BaseExpression, cst.BaseExpres
 
 
 def _keeps_array(start: Value | None, end: Value) -> bool:
-    """Return whether an iteration leaves the array that it began with, with other entries, or one like it."""
+    """Return whether an iteration leaves the array that it began with, with other elements, or one like it."""
     if start is None or start.memref is None or end.memref is None:
         return False
     alike = all(getattr(start, f) == getattr(end, f) for f in ("kind", "dtype", "exact", "rank"))
@@ -264,7 +264,7 @@ def _is_counting(ev: Evaluator, node: cst.For) -> bool:
 
 
 def _can_count_in_arrays(ev: Evaluator, node: cst.For, counters: set[str]) -> bool:
-    """Return whether counters may be arrays: nothing takes a power of them, or the entry of a list."""
+    """Return whether counters may be arrays: nothing takes a power of them, or indexes a list by them."""
     for n in list_nodes(node.body, cst.Assign, cst.BinaryOperation, cst.Subscript):
         if isinstance(n, cst.Assign) and _list_names_outside_indices([n.value]) & counters:
             counters |= {name for t in n.targets for name in iter_targets(t.target)}

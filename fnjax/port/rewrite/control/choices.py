@@ -3,7 +3,7 @@
 What: `max`, `min`, `sorted`, `any` and `all` of a list, a generator or the rows of a tensor become those of jax.numpy.
 Before: `max([v.norm() for v in xs])`
 After: `jnp.max(jnp.array([jnp.linalg.norm(v) for v in xs]), axis=0)`
-Safety: only where the entries may be tensors: of Python's numbers the builtin stays.
+Safety: only where the items may be tensors: of Python's numbers the builtin stays.
 Limits: a `key` of a tensor's value, and `default`, run outside jit only.
 """
 

@@ -59,7 +59,7 @@ def set_apart(line: cst.SimpleStatementLine) -> cst.SimpleStatementLine:
 
 
 def make_predicate(test: Expr) -> cst.BaseExpression:
-    """Return a condition as JAX's control flow takes it: an array of one entry has no axes there."""
+    """Return a condition as JAX's control flow takes it: an array of one element has no axes there."""
     return test.node if test.value.rank == 0 or not test.value.is_tensor else fill("A.reshape(())", A=test.node)
 
 

@@ -1,7 +1,7 @@
 """Slices that a device takes by its rank.
 
 What: a slice between bounds that differ between devices has a size that the text shows, in reading and in writing; an
-entry of a list at the rank is chosen among arrays of one shape.
+item of a list at the rank is chosen among arrays of one shape.
 Before: `x[rank * n : (rank + 1) * n]`, `x.chunk(size)[rank]`
 After: `collectives.varying.window(x, rank * n, n)`, `collectives.varying.entry(chunks, rank)`
 Safety: the size is the difference of the bounds, worked out with the variables that are given once.
@@ -124,7 +124,7 @@ def _differs_between_devices(ev: Evaluator, bounds: cst.BaseSlice) -> bool:
 
 
 def _find_size(ev: Evaluator, bounds: cst.Slice) -> cst.BaseExpression | None:
-    """Return the number of entries between two bounds, if it is the same on all devices."""
+    """Return the number of elements between two bounds, if it is the same on all devices."""
     if bounds.lower is None or bounds.upper is None:
         return None
     nodes: dict[str, cst.BaseExpression] = {}

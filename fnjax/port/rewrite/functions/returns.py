@@ -5,7 +5,7 @@ returns under no_grad is constant to further derivatives.
 Before: `return grad_output * mask`
 After: `return grad_output * mask, None`
 Safety: a tuple literal takes the None as its last element; any other result is opened into one.
-Limits: what is returned while a mask's entries are stood for by all entries is materialised again.
+Limits: selected elements, for which all elements were computed, are selected again where they are returned.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def _describe_result(ev: Evaluator, node: cst.Call, result: str, tensors: list[V
 
 
 def _is_written_to(ev: Evaluator) -> bool:
-    """Return whether the array that this statement makes is written to by entries."""
+    """Return whether the array that this statement makes is written to at indices."""
     bound = {t for n in list_nodes(ev.current) if isinstance(n, cst.AssignTarget) for t in iter_targets(n.target)}
     written = [n.target for n in list_nodes(ev.routine.node) if isinstance(n, (cst.AugAssign, cst.AssignTarget))]
     return any(isinstance(t, cst.Subscript) and unparse(t.value) in bound for t in written)

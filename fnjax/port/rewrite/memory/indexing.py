@@ -1,11 +1,11 @@
 """Reads at indices.
 
-What: `x[i, a:b]`, `x[..., None]` and `x[index]` stay; a list as index becomes an array. In place of the entries that a
-boolean mask selects all are computed, as long as only entrywise operations and reductions follow (see masks).
+What: `x[i, a:b]`, `x[..., None]` and `x[index]` stay; a list as index becomes an array. In place of the elements that a
+boolean mask selects all are computed, as long as only elementwise operations and reductions follow (see masks).
 Before: `x[[0, 2]]`
 After: `x[jnp.array([0, 2])]`
 Safety: slices are views, and are followed as such; an index out of bounds, an error in PyTorch, is clamped in JAX.
-Limits: a mask whose entries are materialised for good has a shape that depends on values: it runs outside jit only.
+Limits: a mask whose elements are materialised for good has a shape that depends on values: it runs outside jit only.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ def is_scalar_index(value: Value) -> bool:
 
 
 def _may_be_scalar_index(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether an index is an entry of a tensor, `k[0]` or one that a loop iterates over: it may have no axes."""
+    """Return whether an index may be a tensor without axes: an element of a tensor, `k[0]` or one of a loop."""
     value = ev.port(node).value
     if not value.is_tensor or value.rank is not None or value.dtype == "bool":
         return False
@@ -210,7 +210,7 @@ def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
 
 
 def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Expr) -> Expr:
-    """Return all entries in place of those that the mask selects; or the selection, which runs outside jit only.
+    """Return all elements in place of those that the mask selects; or the selection, which runs outside jit only.
 
     Args:
         ev: the evaluation.
@@ -236,7 +236,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
 
 
 def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
-    """Return `x.at[i].set(value)` for the entry `x[i]`."""
+    """Return `x.at[i].set(value)` for the element `x[i]`."""
     memref = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
     return cst.Call(cst.Attribute(memref, cst.Name(method)), [cst.Arg(bracket(value, 1))])
 

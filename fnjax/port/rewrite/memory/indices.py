@@ -36,7 +36,7 @@ def spread_list(ev: Evaluator, node: cst.Subscript) -> cst.Subscript:
 
 
 def holds_indices(value: Value) -> bool:
-    """Return whether a list with such an entry is a tuple of indices: tensors, slices, None, lists."""
+    """Return whether a list with such an item is a tuple of indices: tensors, slices, None, lists."""
     several = value.parts is not None or value.element is not None
     return value.is_tensor or several or value.name == "builtins.slice" or value.literal is None
 

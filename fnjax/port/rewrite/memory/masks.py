@@ -4,10 +4,10 @@ What: `x[m] = s`, `x[m] = f(y[m], z[m])`, `x[m] *= k`, also through variables: `
 in `x[m] = y[m] * v` the values of v take the positions that m selects, if v is no number.
 Before: `x[m] = y[m] * 2`
 After: `x = jnp.where(m, y * 2, x)`
-Safety: all entries are computed in place of the selected ones only where every operation between the read and the write
-is entrywise and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and the like
-of `y[m]` take `where=m`.
-Limits: entries at which f is not defined are computed too, and not taken (see singularities).
+Safety: all elements are computed in place of the selected ones only where every operation between the read and the
+write is elementwise and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and
+the like of `y[m]` take `where=m`.
+Limits: elements at which f is not defined are computed too, and not taken (see singularities).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from fnjax.port.torch import Bound, fill
 
 
 def write_masked(ev: Evaluator, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
-    """Return the new value of all of `base` when the entries that `mask` selects take `new`."""
+    """Return the new value of all of `base` when the elements that `mask` selects take `new`."""
     if new.value.mask != mask.value.number:
         ev.need_entries(new.value)
     several = new.value.kind == "unknown" or (new.value.is_tensor and new.value.rank != 0)
@@ -41,7 +41,7 @@ def write_masked(ev: Evaluator, base: Expr, mask: Expr, new: Expr) -> cst.BaseEx
 
 
 def spread_values(ev: Evaluator, operands: Sequence[cst.BaseExpression]) -> Operands:
-    """Return the arrays next to selected entries, in `x[m] * t`, with their values at the entries that m selects."""
+    """Return the arrays next to selected elements, in `x[m] * t`, with their values at the elements that m selects."""
     exprs = [(v, ev.port(v)) for v in operands]
     selected = {e.value.mask: e.value for _, e in exprs if e.value.mask}
     selection = ev.find_selection(*selected.values()) if len(selected) == 1 else None

@@ -1,6 +1,6 @@
 """The variables and containers that share memory with what is written to, and are read again.
 
-What: the entries of a list whose length is known take new values as variables do.
+What: the items of a list whose length is known take new values as variables do.
 Before: `rows = [y[0]]; y.mul_(2); return rows[0]`
 After: `rows = [y[0]]`, `y = y * 2` and `rows[0] = y[0]`
 Safety: other containers are findings if they are read again.
@@ -31,7 +31,7 @@ def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
 
 
 def find_seeing(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
-    """Return the variables, and the entries of lists (`rows[0]`), that share memory with a memory reference."""
+    """Return the variables, and the items of lists (`rows[0]`), that share memory with a memory reference."""
     found = find_holders(ev, memref)
     for name, value in ev.state.variables.items():
         for i, part in enumerate(value.parts or ()):
@@ -47,7 +47,7 @@ def is_written_out(name: str, value: Value) -> bool:
 
 
 def look_up_seeing(ev: Evaluator, name: str) -> Value:
-    """Return the value of a variable, or of an entry of a list."""
+    """Return the value of a variable, or of an item of a list."""
     whole, _, index = name.partition("[")
     value = ev.state.variables[whole]
     return value.parts[int(index[:-1])] if index and value.parts else value

@@ -1,10 +1,10 @@
-"""Functions with singularities get another argument where nobody takes their value.
+"""Functions with singularities get another argument where a mask does not select their value.
 
-What: `x[m] = f(y[m])` takes some of the entries that are computed for all; the others must not be at a singularity of f
+What: of `x[m] = f(y[m])` all elements are computed, and some are taken; the others must not be at a singularity of f
 where JAX may differentiate the code, as NaN times 0 is NaN, and PyTorch does not compute them.
 Before: `y[x > 0] = x[x > 0].log()`
 After: `y = jnp.where(x > 0, jnp.log(jnp.where(x > 0, x, 1)), y)`
-Limits: of `torch.where(x > 0, x.log(), 0)` PyTorch computes all entries too, and has the same NaN.
+Limits: of `torch.where(x > 0, x.log(), 0)` PyTorch computes all elements too, and has the same NaN.
 """
 
 from __future__ import annotations

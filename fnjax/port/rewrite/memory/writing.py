@@ -134,7 +134,7 @@ def may_copy(node: cst.CSTNode) -> bool:
 
 
 def _list_written(node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """Return the expressions whose memory a call, or an assignment to an entry, may write to."""
+    """Return the expressions whose memory a call, or an assignment to an element, may write to."""
     match node:
         case cst.Call():
             written = [a.value for a in node.args if a.keyword and a.keyword.value == "out"]
@@ -234,7 +234,7 @@ def find_owned(ev: Evaluator, node: cst.BaseExpression) -> Value:
 
 
 def check_not_owned(node: cst.CSTNode, target: Expr) -> None:
-    """Check that an object does not keep what is written to: it would keep the old entries."""
+    """Check that an object does not keep what is written to: it would keep the old array."""
     memref = target.value.memref
     if memref and any(s.endswith(_OWNED) for s in memref.storage):
         message = f"this writes to {unparse(target.node)}, which is an object's; write the new array to its attribute"
@@ -258,7 +258,7 @@ def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: di
 
 
 def _check_not_saved(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef]) -> None:
-    """Check that nothing of the memory was saved before: PyTorch saves the tensor, not its entries at that time."""
+    """Check that nothing of the memory was saved before: PyTorch saves the tensor, not its values at that time."""
     storages = {s for p in holders.values() for s in p.storage}
     saved = list_memrefs(ev.state.variables.get(SAVED, Value()))
     if any(p.storage & storages for p in saved):
@@ -277,7 +277,7 @@ def _describe_doubt(memref: MemRef, other: MemRef, name: str) -> str:
 
 
 def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the new value of a variable of which a view takes new entries."""
+    """Return the new value of a variable of which a view takes new elements."""
     if not steps:
         return new
     _check_view_remains(ev, steps)
@@ -328,7 +328,7 @@ def take_view(node: cst.BaseExpression, steps: Sequence[Step]) -> cst.BaseExpres
 
 
 def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[str, MemRef]) -> None:
-    """Give the other variables that see the memory its new entries."""
+    """Give the other variables that see the memory its new elements."""
     source = holders[first]
     done = {first: source}
     read = [n for n in holders if ev.is_live(n, node) and n not in ev.taking_back]

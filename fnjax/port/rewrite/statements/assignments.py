@@ -1,10 +1,10 @@
 """Assignments.
 
-What: assignments to variables and to attributes of ctx, and unpacking; those to entries are writes.
+What: assignments to variables and to attributes of ctx, and unpacking; those to elements are writes.
 Before: `largest, _ = x.max(1)`
 After: `largest = jnp.max(x, axis=1)`
 Safety: a part that is left out is never read.
-Limits: entries of tensors among nested or starred targets; attributes of tensors.
+Limits: elements of tensors among nested or starred targets; attributes of tensors.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _note_uses(ev: Evaluator, node: cst.Assign) -> None:
 
 
 def _is_written_target(ev: Evaluator, target: cst.BaseExpression) -> bool:
-    """Return whether a target is an entry of a tensor."""
+    """Return whether a target is an element of a tensor."""
     return isinstance(target, cst.Subscript) and ev.port(target.value).value.kind not in {"static", "object"}
 
 

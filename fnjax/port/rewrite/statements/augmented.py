@@ -1,11 +1,11 @@
 """Augmented assignments.
 
-What: `x += v` of variables, attributes of ctx, `x.data` and entries.
+What: `x += v` of variables, attributes of ctx, `x.data` and elements.
 Before: `x[i, 1:] += v`
 After: `x = x.at[i, 1:].add(v)`
 Safety: whatever shares memory with x is written as well (see writing), and x keeps its dtype; PyTorch's `x[i] += v`
-with an index tensor counts each entry once, so it becomes `.set(x[i] + v)`.
-Limits: entries of tensors in containers.
+with an index tensor counts each element once, so it becomes `.set(x[i] + v)`.
+Limits: elements of tensors in containers.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _is_shared(ev: Evaluator, container: cst.BaseExpression, element: Value) -> 
 def _port_augmented_entries(
     ev: Evaluator, node: cst.AugAssign, target: cst.Subscript, base: Expr, operator: str
 ) -> Statements | None:
-    """Translate `x[i] += v` as `x[i] = x[i] + v`, or one update of the entries where the index surely is no mask."""
+    """Translate `x[i] += v` as `x[i] = x[i] + v`, or one update of the elements where the index surely is no mask."""
     check_not_owned(node, base)
     check_axes(ev, target)
     indices = [ev.port(i).value if i is not None else STATIC for i in list_indices(target)]

@@ -94,7 +94,7 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
 
 
 def _write_whole(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscript, expr: Expr) -> Statements | None:
-    """Translate `x[:] = v` as `x.copy_(v)`, or `x.fill_(v)` for a number; None for other entries."""
+    """Translate `x[:] = v` as `x.copy_(v)`, or `x.fill_(v)` for a number; None for other elements."""
     match [e.slice for e in target.slice]:
         case [cst.Slice(None, None, None) | cst.Index(cst.Ellipsis())] if isinstance(node, cst.Assign):
             number = expr.value.is_number or expr.value.literal is not MISSING

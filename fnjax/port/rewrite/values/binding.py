@@ -1,6 +1,6 @@
 """Binding of variables, attributes and containers, for every rule that binds a name.
 
-What: a target is bound to what is known of a value, by unpacking too; what a container holds of its entries' memory.
+What: a target is bound to what is known of a value, by unpacking too; what a container holds of its items' memory.
 Safety: what a global or an object keeps for later calls is a finding, or a note.
 Limits: what is unpacked of a container of unknown length is known as one of its elements.
 """
@@ -78,7 +78,7 @@ def note_kept_argument(ev: Evaluator, node: cst.CSTNode, name: str, value: Value
 
 
 def note_set_once(ev: Evaluator, target: cst.Attribute | cst.Subscript) -> None:
-    """Note an object's attribute that takes a tensor, or a dictionary's entry."""
+    """Note an object's attribute that takes a tensor, or a dictionary's item."""
     ev.note(
         target,
         "effect",

@@ -4,7 +4,7 @@ What: `.item()` is the scalar array itself, `int()` one of integers, `.tolist()`
 Before: `x / x.abs().max().item()`
 After: `x / jnp.max(jnp.abs(x))`
 Safety: where PyTorch's number would leave another tensor's dtype alone, the result is cast back to it.
-Limits: a number that decides a shape, a range, an axis or an entry of a list is unknown under jit, and
+Limits: a number that decides a shape, a range, an axis or an item of a list is unknown under jit, and
 a finding there.
 """
 

@@ -41,7 +41,7 @@ class _WeightHook:
     """Function that is called before forward and sets a weight.
 
     Attributes:
-        name: the name of the weight, which is not a parameter then: `stateful_call` does not return it.
+        name: the attribute that it sets. It is not a parameter any more, so `stateful_call` does not return it.
     """
 
     name: str
