@@ -1,4 +1,4 @@
-"""Atomics on rows whose numbers are loaded: by rows where a block is inside of one row, else by elements."""
+"""Loads and atomics of rows whose numbers are loaded: by rows where a block is inside of one row, else by elements."""
 
 import jax
 import jax.numpy as jnp
@@ -55,6 +55,53 @@ def test_atomics_by_rows(length, first, columns, size, slanted, is_by_rows):
     assert [e.invars[2].aval.shape for e in updates] == (
         [(8, columns)] if is_by_rows else [(8 * (-(-columns // 4) * 4),)]
     )
+
+
+@triton.jit
+def read_kernel(
+    index_ptr, x_ptr, out_ptr, length, first, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr, SLANTED: tl.constexpr
+):
+    """Copies columns of rows whose numbers are loaded; columns are divided among programs, and row 4 is left out."""
+    at = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    lanes = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.load(index_ptr + at)
+    mask = (lanes[None, :] < columns) & (row[:, None] != 4)
+    if SLANTED:
+        mask = mask & (lanes[None, :] > row[:, None])
+    x = tl.load(x_ptr + row[:, None] * length + first + lanes[None, :], mask=mask, other=0.5)
+    tl.store(out_ptr + lanes[None, :] * 8 + at[:, None], x, mask=lanes[None, :] < columns)
+
+
+@pytest.mark.parametrize(
+    ("length", "first", "columns", "size", "slanted", "is_by_rows"),
+    [
+        (10, 0, 10, 50, False, True),
+        (10, 2, 7, 50, True, True),
+        (10, 6, 7, 60, False, False),
+        (10, 0, 7, 53, False, False),
+    ],
+    ids=["whole rows", "columns of rows", "into the next row", "an incomplete last row"],
+)
+def test_loads_by_rows(length, first, columns, size, slanted, is_by_rows):
+    """One slice for each row where all are in one row; values, and gradients, where rows are read twice."""
+    index, x = jnp.array([1, 0, 3, 2, 4, 4, 3, 3], jnp.int32), numbers(size)
+    lanes = first + np.arange(columns)
+    left = (np.asarray(index) != 4)[:, None] & (np.arange(columns) > index[:, None] if slanted else True)
+
+    def launch(x):
+        options = {"ROWS": 2, "BLOCK": 4, "SLANTED": slanted}
+        return read_kernel[(4, 3)](index, x, jnp.zeros((columns, 8)), length, first, columns, **options)
+
+    def twin(x):
+        return jnp.where(left, x[index[:, None] * length + lanes], 0.5).T
+
+    for found, wanted in (
+        (launch, twin),
+        (jax.grad(lambda x: jnp.sin(launch(x)).sum()), jax.grad(lambda x: jnp.sin(twin(x)).sum())),
+    ):
+        np.testing.assert_allclose(jax.jit(found)(x), wanted(x), rtol=1e-6, atol=1e-6)
+    gathers = [e for e in equations(jax.make_jaxpr(launch)(x).jaxpr) if e.primitive.name == "gather"]
+    assert [e.outvars[0].aval.shape for e in gathers] == ([(8, columns)] if is_by_rows else [(3, 4, 2, 4)])
 
 
 @triton.jit

@@ -16,6 +16,7 @@ from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail, 
 from fnjax.triton.values.affine import Shape, constant, leading
 from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
 from fnjax.triton.values.bounds import refuse_outside
+from fnjax.triton.values.rows import read_rows
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
 from fnjax.triton.values.views import View
@@ -160,12 +161,11 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
         if other is not None and fill is None and view.clipped:
             remaining = lanes
     else:
-        offsets = pointer.offset.array()
-        data = (
-            memory[jnp.clip(offsets, 0, memory.shape[0] - 1)]
-            if memory.shape[0]
-            else jnp.zeros(offsets.shape, memory.dtype)
-        )
+        data = read_rows(pointer, lanes, memory)
+        if data is None:
+            offsets = pointer.offset.array()
+            some = memory if memory.shape[0] else jnp.zeros(1, memory.dtype)
+            data = some[jnp.clip(offsets, 0, some.shape[0] - 1)]
         value, remaining = Tensor(data, element, pointer.shape), lanes
     if remaining is None:
         return broadcast(value, shape)

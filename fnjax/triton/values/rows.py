@@ -1,8 +1,8 @@
-"""Atomics on rows of memory: the address is a row's number that is not known, times a length, plus an affine part."""
+"""Loads and atomics by rows: an address is the number of a row, not known, times a length, plus an affine part."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -11,6 +11,65 @@ from fnjax.triton.values.affine import leading
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed
 from fnjax.triton.values.views import View, find_view
+
+
+class RowRange(NamedTuple):
+    """Addresses that are the same range of columns for each row.
+
+    Attributes:
+        number: the rows' numbers, a tensor.
+        length: the number of elements of a row.
+        view: of one row, the range of columns.
+        window: the leading and block axes that lie along the columns, slowest first.
+        conditions: those of the mask that the view does not express.
+    """
+
+    number: Tensor
+    length: int
+    view: View
+    window: list[int]
+    conditions: tuple[Any, ...]
+
+    def split(self, memory: Any) -> tuple[Any, Any, slice]:
+        """Return memory by rows, the numbers as an array over leading and block axes, and the columns."""
+        rows, (one,) = memory.reshape(-1, self.length), self.view.dimensions
+        number = aligned(self.number.array(), self.view.rank - self.view.leading)
+        columns = slice(one.start + one.low, one.start + one.high)
+        return rows, _wrapped(number, self.length, len(rows), self.number.dtype), columns
+
+
+def rows_of(pointer: Any, lanes: Tensor | None, memory: Any) -> RowRange | None:
+    """Return addresses in flat memory as rows; None where they are not the same range of columns for each row."""
+    if pointer.offset.row is None:
+        return None
+    row, length, rest = pointer.offset.row
+    shape = pointer.shape
+    rest = as_block(rest, shape)
+    conditions = [] if lanes is None else [as_block(c, shape) for c in lanes.conditions or ()]
+    view = find_view(rest, conditions, 1 + max(length, rest.limits()[1]))
+    if view is None or not _is_range(view, length) or memory.shape[0] % length or not memory.shape[0]:
+        return None
+    window = [d for d, _ in view.axes[0].parts]
+    if any(aligned(row.array(), len(shape)).shape[d] > 1 for d in window):
+        return None
+    return RowRange(row, length, view, window, tuple(conditions[i] for i in view.remaining))
+
+
+def read_rows(pointer: Any, lanes: Tensor | None, memory: Any) -> Any:
+    """Return the elements of flat memory at an address, over leading and block axes, rather by rows than by elements.
+
+    Lanes that the mask leaves out hold any element, or zero. None where the address is not by rows.
+    """
+    found = rows_of(pointer, lanes, memory)
+    if found is None:
+        return None
+    rows, number, columns = found.split(memory)
+    (one,), window = found.view.dimensions, found.window
+    at = rows.at[jnp.clip(number.reshape(-1), 0, len(rows) - 1), columns]
+    data = jnp.pad(at.get(mode="promise_in_bounds"), [(0, 0), (one.low, one.size - one.high)])
+    others = [d for d in range(found.view.rank) if d not in window]
+    data = data.reshape([*(number.shape[d] for d in others), *(size for _, size in found.view.axes[0].parts)])
+    return data.transpose([[*others, *window].index(d) for d in range(found.view.rank)])
 
 
 def update_rows(name: str, pointer: Any, value: Tensor, lanes: Tensor | None, memory: Any) -> Any:
@@ -26,33 +85,25 @@ def update_rows(name: str, pointer: Any, value: Tensor, lanes: Tensor | None, me
     Returns:
         None where the addresses are not the same range of columns for each row.
     """
-    if pointer.offset.row is None:
+    found = rows_of(pointer, lanes, memory)
+    if found is None:
         return None
-    row, length, rest = pointer.offset.row
-    shape, rank = pointer.shape, leading() + len(pointer.shape)
-    rest = as_block(rest, shape)
-    conditions = [] if lanes is None else [as_block(c, shape) for c in lanes.conditions or ()]
-    view = find_view(rest, conditions, 1 + max(length, rest.limits()[1]))
-    if view is None or not _is_range(view, length) or memory.shape[0] % length:
+    shape, rank, window = pointer.shape, found.view.rank, found.window
+    mask = _remaining(lanes, found.conditions)
+    held = [] if mask is None else [aligned(mask.array(), len(shape))]
+    if any(a.shape[d] > 1 for a in held for d in window):
         return None
-    window = [d for d, _ in view.axes[0].parts]
-    mask = _remaining(lanes, [conditions[i] for i in view.remaining])
-    along = [aligned(t.array(), len(shape)) for t in (row, *([] if mask is None else [mask]))]
-    if any(a.shape[d] > 1 for a in along for d in window):
-        return None
+    rows, number, columns = found.split(memory)
     sizes = (*current().lead, *shape)
     order = [d for d in (*current().in_grid_order(), *range(leading(), rank)) if d not in window]
     alone = [1 if d in window else n for d, n in enumerate(sizes)]
-    index, *held = (jnp.broadcast_to(a, alone).transpose(*order, *window).reshape(-1) for a in along)
-    rows = memory.reshape(-1, length)
-    index = _wrapped(index, length, len(rows), row.dtype)
+    index, *held = (jnp.broadcast_to(a, alone).transpose(*order, *window).reshape(-1) for a in (number, *held))
     outside = (index < 0) | (index >= len(rows))
     index = jnp.where(outside | ~held[0] if held else outside, len(rows), index)
     data = jnp.broadcast_to(aligned(value.array(), len(shape)), sizes).transpose(*order, *window)
-    (one,) = view.dimensions
+    (one,) = found.view.dimensions
     data = data.reshape(len(index), -1)[:, one.low : one.high].astype(canonical(pointer.element))
-    columns = slice(one.start + one.low, one.start + one.high)
-    at = rows.at[index] if columns == slice(0, length) else rows.at[index, columns]
+    at = rows.at[index] if columns == slice(0, found.length) else rows.at[index, columns]
     return getattr(at, name)(data, mode="drop").reshape(-1)
 
 
@@ -72,8 +123,8 @@ def _is_range(view: View, length: int) -> bool:
     return len(view.dimensions) == 1 and bool(view.axes[0].parts) and not one.terms and inside
 
 
-def _remaining(lanes: Tensor | None, conditions: list[Any]) -> Tensor | None:
+def _remaining(lanes: Tensor | None, conditions: tuple[Any, ...]) -> Tensor | None:
     """Return the part of a mask that a view does not express; None if there is none."""
     if lanes is None or lanes.conditions is None or not conditions:
         return lanes if lanes is None or lanes.conditions is None else lanes.rest
-    return Tensor(None, types.int1, lanes.shape, conditions=tuple(conditions), rest=lanes.rest)
+    return Tensor(None, types.int1, lanes.shape, conditions=conditions, rest=lanes.rest)

@@ -194,8 +194,11 @@ def gather(src: Any, index: Any, axis: Any) -> Tensor:
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
     """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
-    bins = jnp.arange(num_bins)
-    hits = filled(input)[..., None] == bins
+    bins = filled(input)
+    inside = (bins >= 0) & (bins < num_bins)
     if mask is not None:
-        hits = hits & filled(values.broadcast(mask, input.shape))[..., None]
-    return Tensor(hits.sum(leading(), dtype=jnp.int32), types.int32, (num_bins,))
+        inside = inside & filled(values.broadcast(mask, input.shape))
+    bins = jnp.where(inside, bins, num_bins)
+    each = bins.reshape(-1, bins.shape[-1])
+    counts = jnp.zeros((len(each), num_bins), jnp.int32).at[jnp.arange(len(each))[:, None], each].add(1, mode="drop")
+    return Tensor(counts.reshape(*bins.shape[:-1], num_bins), types.int32, (num_bins,))
