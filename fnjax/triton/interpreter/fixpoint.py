@@ -146,7 +146,7 @@ class Fixpoint:
         """Return the rows that all iterations read, along their first axis, and True if the last one is read first."""
         assert self.streams is not None
         self.streams.inputs = [key for key in self.streams.inputs if key[0] not in self.carry.buffers]
-        rows = [self.streams.first_axis(read(self.state, key[0], key[3]), key) for key in self.streams.inputs]
+        rows = [self.streams.first_axis(read(self.state, key[0], key[3]), key) for key in self.streams.join()]
         return rows, self.streams.reverse
 
     def memory(self) -> Arrays:

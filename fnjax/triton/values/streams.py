@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.independence import are_disjoint
 from fnjax.triton.values.state import LoopAccess
-from fnjax.triton.values.views import View
+from fnjax.triton.values.views import Dimension, View
 
 Key = tuple[int, int, int, View]  # buffer, the dimension along which rows advance, by 1 or -1, view of all iterations
 
@@ -28,6 +28,7 @@ class Streams:
         depth: the number of leading axes of the grid and of vectorised loops around it.
         carried: indices of the buffers that the loop carries, which have no streams.
         inputs: the rows that iterations read; those that are found missing are added for the next attempt.
+        joined: the inputs that are columns of the same rows, by the view that holds them, which the scan takes.
         misfit: True where an iteration was traced with other streams than it needs.
         around: the variables of sequential loops around it.
         variable: the loop variable in the iteration that is traced.
@@ -37,12 +38,30 @@ class Streams:
         self.iterations, self.depth, self.carried = iterations, depth, carried
         self.around: list[LoopVariable] = [] if outer is None else [*outer.around, outer.variable.range]
         self.inputs: list[Key] = []
+        self.joined: dict[Key, list[Key]] = {}
         self.misfit = False
         self.end()
 
+    def join(self) -> list[Key]:
+        """Return the views that the scan takes, which hold several inputs each.
+
+        Inputs that are columns of the same rows would be copies of these columns; all of memory by rows is none.
+        """
+        alike: dict[Any, list[Key]] = {}
+        for key in self.inputs:
+            fixed = [d.layout if _may_join(i, d, key) else d for i, d in enumerate(key[3].dimensions)]
+            alike.setdefault((*key[:3], *fixed), []).append(key)
+        self.joined = {_hull(keys): keys for keys in alike.values()}
+        return list(self.joined)
+
     def start(self, variable: LoopVariable, rows: Sequence[Any]) -> None:
-        """Begin an iteration with the rows of its inputs."""
-        self.variable, self.rows, self.misfit = variable, dict(zip(self.inputs, rows, strict=True)), False
+        """Begin an iteration with the rows of `joined`."""
+        self.variable, self.misfit = variable, False
+        self.rows = {
+            key: every[_columns(key, whole)]
+            for (whole, keys), every in zip(self.joined.items(), rows, strict=True)
+            for key in keys
+        }
 
     def end(self) -> None:
         """Forget the tracers of an iteration."""
@@ -117,3 +136,28 @@ class Streams:
         _, axis, step, _ = key
         rows = jnp.moveaxis(rows, 0, axis)
         return jnp.flip(rows, axis) if (step < 0) != self.reverse else rows
+
+
+def _may_join(position: int, dimension: Dimension, key: Key) -> bool:
+    """Return True where a dimension of a view is a known range of columns."""
+    return position != key[1] and not dimension.terms and dimension.low < dimension.high
+
+
+def _hull(keys: Sequence[Key]) -> Key:
+    """Return the smallest view that holds several, which differ in known ranges of columns."""
+    dimensions = []
+    for i, every in enumerate(zip(*(key[3].dimensions for key in keys), strict=True)):
+        if _may_join(i, every[0], keys[0]):
+            first, size = min(d.start + d.low for d in every), max(d.start + d.high for d in every)
+            size -= first
+            dimensions.append(dataclasses.replace(every[0], start=first, low=0, high=size, size=size))
+        else:
+            dimensions.append(every[0])
+    return *keys[0][:3], View(tuple(dimensions), (), (), 0, 0)
+
+
+def _columns(key: Key, whole: Key) -> tuple[slice, ...]:
+    """Return where the columns of a view are in the rows of one that holds it."""
+    pairs = zip(key[3].dimensions, whole[3].dimensions, strict=True)
+    starts = [(a.start + a.low - b.start - b.low, a.high - a.low) for a, b in pairs]
+    return tuple(slice(first, first + size) for i, (first, size) in enumerate(starts) if i != key[1])

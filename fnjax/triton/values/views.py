@@ -62,6 +62,11 @@ class Dimension:
     before: int
     after: int
 
+    @property
+    def layout(self) -> tuple[int, int, int, int]:
+        """Stride, number of rows, and rows of padding in front and at the end."""
+        return self.stride, self.count, self.before, self.after
+
 
 @dataclasses.dataclass(frozen=True)
 class View:
@@ -103,7 +108,7 @@ class View:
     @property
     def layout(self) -> tuple[tuple[int, int, int, int], ...]:
         """The layout of memory: for each dimension stride, count, and rows of padding in front and at the end."""
-        return tuple((d.stride, d.count, d.before, d.after) for d in self.dimensions)
+        return tuple(d.layout for d in self.dimensions)
 
     @property
     def single_slice(self) -> tuple[int, int, int] | None:
