@@ -195,3 +195,30 @@ def test_a_loop_that_changes_the_size_of_a_block_pointer_is_refused():
     """Only base and offsets of a block pointer are carried: with the size before the loop, the sum would be wrong."""
     with pytest.raises(triton.KernelError, match="block changes its kind between the iterations of a loop"):
         jax.eval_shape(resized_kernel[(1,)], jnp.ones(8), jnp.zeros(8))
+
+
+@triton.jit
+def three_loops_kernel(x_ptr, weight_ptr, out_ptr, BLOCK: tl.constexpr):
+    """The middle loop is vectorised once the outer one is found not to be, in which the inner one was traced before."""
+    row, total = tl.program_id(0), 0.0
+    weight = tl.load(weight_ptr + tl.arange(0, BLOCK))
+    for i in range(2):
+        own = 0.0
+        for j in range(5):
+            h = tl.zeros((BLOCK,), tl.float32)
+            for k in range(6):
+                h = tl.exp(-h * h) + tl.load(x_ptr + ((row * 2 + i) * 5 + j) * 6 + k) * weight
+            own += tl.sum(h, 0)
+        total = (total + own) * 0.5
+    tl.store(out_ptr + row, total)
+
+
+def test_what_an_inner_loop_carries_depends_on_the_loops_around():
+    """Types that a trace in a vectorised loop of two iterations has found are no start for one of five."""
+    x, weight = (jax.random.normal(jax.random.key(i), shape) for i, shape in enumerate([(3, 2, 5, 6), (4096,)]))
+    found = three_loops_kernel[(3,)](x, weight, jnp.zeros(3), BLOCK=4096)
+    h = jnp.zeros((3, 2, 5, 4096))
+    for k in range(6):
+        h = jnp.exp(-h * h) + x[..., k, None] * weight
+    own = h.sum((2, 3))
+    np.testing.assert_allclose(found, (own[:, 0] * 0.5 + own[:, 1]) * 0.5, rtol=1e-5)

@@ -15,7 +15,7 @@ from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
 from fnjax.triton.interpreter.liveness import carried
 from fnjax.triton.values import views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, write
-from fnjax.triton.values.affine import LoopVariable, leading
+from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.arithmetic import logical_and
 from fnjax.triton.values.state import current
 from fnjax.triton.values.streams import Key, Streams
@@ -66,7 +66,7 @@ class Fixpoint:
         values = {n: self.before[n] for n in live if not isinstance(self.before.get(n, Undefined(n)), Undefined)}
         self.carry = Carry(values, [n for n in live if n not in values and n in later], target is not None)
         starts = self.carry.starts.items()
-        key = id(node), leading(), tuple((n, *((t.dtype, t.shape) for t in tensors)) for n, tensors in starts)
+        key = id(node), state.lead, tuple((n, *((t.dtype, t.shape) for t in tensors)) for n, tensors in starts)
         self.found: dict[str, Any] = state.loops.setdefault(key, {})
         self.carry.resume(self.found.get("types", {}))
         self.carry.buffers |= self.found.get("buffers", set())
