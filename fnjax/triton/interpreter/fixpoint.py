@@ -17,7 +17,7 @@ from fnjax.triton.values import views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, write
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.arithmetic import logical_and
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import Snapshot, current
 from fnjax.triton.values.streams import Key, Streams
 from fnjax.triton.values.tensor import Tensor
 
@@ -30,11 +30,10 @@ class Fixpoint:
 
     Attributes:
         carry: the types of what it carries.
-        active: the mask of active lanes around it.
+        before: names, memory and the mask of active lanes before it.
         layouts: (buffer, layout) of memory that is reshaped before the first iteration.
         stored: by buffer, the layout in which it is carried: that of the stores in the loop. XLA updates it in place;
             if it were carried flat, XLA would copy all of memory in each iteration.
-        rows: memory before the loop as it was stored (`State.rows`).
         streams: what it reads and writes row after row, where its number of iterations is known.
         written_to: the streams that the iteration traced last has written.
         found: the fixpoint of an earlier trace of the same loop, which this one starts from.
@@ -57,13 +56,13 @@ class Fixpoint:
             iterations: their number, if it is known.
         """
         self.frame, self.node, self.target, self.state = frame, node, target, current()
-        state, self.before = self.state, dict(frame.names)
-        self.buffers, self.written, self.active = list(state.buffers), set(state.written), state.active
-        self.outputs, self.around = state.outputs, state.streams
+        state = self.state
+        self.before = Snapshot(state, frame)
         exposed, later = carried(frame.source.node, node)
         self.own = {*assigned(*node.body), *(assigned(node.target) if isinstance(node, ast.For) else ())}
         live = [n for n in sorted(self.own) if n in exposed | later]
-        values = {n: self.before[n] for n in live if not isinstance(self.before.get(n, Undefined(n)), Undefined)}
+        names = self.before.names
+        values = {n: names[n] for n in live if not isinstance(names.get(n, Undefined(n)), Undefined)}
         self.carry = Carry(values, [n for n in live if n not in values and n in later], target is not None)
         starts = self.carry.starts.items()
         key = id(node), state.lead, tuple((n, *((t.dtype, t.shape) for t in tensors)) for n, tensors in starts)
@@ -72,7 +71,6 @@ class Fixpoint:
         self.carry.buffers |= self.found.get("buffers", set())
         self.layouts: set[Any] = self.found.get("layouts", set())
         self.stored: dict[int, Any] = dict(self.found.get("stored", {}))
-        self.rows = dict(state.rows)
         depth = sum(n > 1 for n in state.lead)
         self.streams = None if iterations is None else Streams(iterations, depth, self.carry.buffers, state.streams)
         if self.streams is not None:
@@ -82,7 +80,7 @@ class Fixpoint:
 
     def untouched(self) -> dict[str, Any]:
         """Return the names that the loop does not set; names that only one iteration uses are left out."""
-        return {n: v for n, v in self.before.items() if n not in self.own or isinstance(v, Undefined)}
+        return {n: v for n, v in self.before.names.items() if n not in self.own or isinstance(v, Undefined)}
 
     def first(self) -> tuple[Arrays, Arrays]:
         """Return the carried arrays and buffers before the first iteration."""
@@ -90,11 +88,11 @@ class Fixpoint:
 
     def alike(self, arrays: Sequence[Any]) -> Arrays:
         """Return arrays that are device-varying as the loop's carry must be (`carry.alike`)."""
-        return alike(arrays, self.buffers)
+        return alike(arrays, self.before.buffers)
 
     def within(self, going: Tensor) -> Tensor:
         """Return the mask of the lanes that are active around the loop, of programs that go on."""
-        return going if self.active is None else logical_and(going, self.active)
+        return going if self.before.active is None else logical_and(going, self.before.active)
 
     def start(self, arrays: Sequence[Any], variable: LoopVariable | None) -> None:
         """Set the names to their values at the start of an iteration."""
@@ -131,7 +129,7 @@ class Fixpoint:
         target = self.node.target if isinstance(self.node, ast.For) else None
         if self.target is not None and variable is not None and isinstance(target, ast.Name):
             frame.names[target.id] = self.target(variable)
-        alive = self.active if going is None else going if self.active is None else logical_and(self.active, going)
+        alive = self.before.active if going is None else self.within(going)
         with self.writing() as known, state.masked(alive):
             interpret(frame, self.node.body)
         after = self.carry.arrays_after(frame.names, given, variable, going)
@@ -192,9 +190,7 @@ class Fixpoint:
 
     def reset(self) -> None:
         """Set names, memory and mask to those around the loop."""
-        self.state.buffers, self.state.active, self.frame.names = list(self.buffers), self.active, dict(self.before)
-        self.state.rows = dict(self.rows)
-        self.state.outputs, self.state.streams = self.outputs, self.around
+        self.before.restore()
         if self.streams is not None:
             self.streams.end()
 
@@ -211,7 +207,6 @@ class Fixpoint:
         to_reshape, reshaped, probing = state.to_reshape, state.reshaped, False
         for number in range(ATTEMPTS):
             self.reset()
-            state.written = set(self.written)
             state.traced += 1
             state.to_reshape, state.reshaped = set(), reshaped | self._reshaped()
             trial = not self.found and (number == 0 or probing)
@@ -249,7 +244,8 @@ class Fixpoint:
         They are reshaped once, before the loop.
         """
         here = [key for key in sorted(self.layouts) if key[0] not in self.carry.buffers]
-        return {(i, layout): (self.buffers[i], views.as_rows(self.buffers[i], layout)) for i, layout in here}
+        memory = self.before.buffers
+        return {(i, layout): (memory[i], views.as_rows(memory[i], layout)) for i, layout in here}
 
     def _lacks_layouts(self) -> bool:
         """Return True where an iteration has read memory that was not reshaped before; the next attempt reshapes it."""
@@ -269,5 +265,4 @@ class Fixpoint:
         for key, rows in zip(self.written_to, written, strict=True):
             assert self.streams is not None
             write(self.state, key[0], key[3], self.streams.in_place(rows, key))
-        self.state.written |= self.carry.buffers | {key[0] for key in self.written_to}
         self.streams, self.written_to = None, []  # they hold variables of loops around

@@ -37,7 +37,7 @@ from fnjax.triton.values.arithmetic import (
 from fnjax.triton.values.exceptions import NotVectorizable
 from fnjax.triton.values.independence import independent
 from fnjax.triton.values.products import product
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import Snapshot, current
 from fnjax.triton.values.tensor import Tensor
 
 
@@ -117,22 +117,20 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     tried = ("vectorized", id(node), len(state.vectorized_loops))
     if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
-    names, buffers, written, active = dict(frame.names), list(state.buffers), set(state.written), state.active
-    outputs = state.outputs
+    before = Snapshot(state, frame)
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     try:
         with state.vectorizing(iterations) as side:
-            here = {n: v for n, v in names.items() if n in read}
-            given = [here, active, start, step, distance]
+            here = {n: v for n, v in before.names.items() if n in read}
+            given = [here, before.active, start, step, distance]
             frame.names, state.active, start, step, distance = _map_leading(given, side.with_axis)
             loop = _Vectorization(frame, node, start, step, iterations, distance, side)
             loop.run()
             after = _map_leading(loop.results(), side.without_axis)
-        frame.names = loop.untouched(names) | after
+        frame.names = loop.untouched(before.names) | after
     except NotVectorizable:
         state.loops[tried] = True
-        frame.names, state.buffers, state.written, state.active = names, buffers, written, active
-        state.outputs = outputs
+        before.restore()
         return False
     state.accesses += side.accesses
     return True

@@ -113,7 +113,6 @@ class Marks:
             program = program * size + number
         new = jnp.stack([jnp.int32(self.loops.index((source, line)) + 1), jnp.asarray(program, jnp.int32)])
         state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
-        state.written.add(self.buffer)
 
     def refuse(self, mark: Any, grid: Any, arrays: Sequence[Any]) -> Any:
         """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.

@@ -83,7 +83,6 @@ def update(name: str, pointer: Any, value: Any, mask: Any, sem: Any = None) -> A
     state.record_access(name, pointer.buffer, None, ())
     if not alone and name == "xchg":
         raise NeedsSequence
-    state.written.add(pointer.buffer)
     refuse_outside("updates", pointer, lanes, memory.shape[0])
     if not alone and name in ("add", "max", "min"):
         updated = update_rows(name, pointer, value, lanes, memory)
@@ -156,7 +155,6 @@ def compare_and_swap(pointer: Any, expected: Any, value: Any, sem: Any = None) -
     memory = state.buffers[pointer.buffer]
     refuse_outside("updates", pointer, lanes, memory.shape[0])
     index, data, wanted = flat_lanes(memory, pointer, lanes, value, expected)
-    state.written.add(pointer.buffer)
     packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
 
     def lane(i: Any, carry: Any) -> Any:

@@ -217,7 +217,6 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
         return
     memory = state.buffers[pointer.buffer]
     refuse_outside("writes", pointer, lanes, memory.shape[0])
-    state.written.add(pointer.buffer)
     view, remaining = view_of("write", pointer, lanes, memory.shape[0])
     if view is not None and _write_view(pointer, view, remaining, value):
         return

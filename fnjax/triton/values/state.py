@@ -44,7 +44,6 @@ class State:
         self.rows: dict[int, Rows] = {}  # by buffer, memory as the last store through a view has left it
         self.loops: dict[Any, Any] = {}  # results of earlier traces of a loop, which the next trace starts from
         self.active: Any = None  # mask of the active lanes, or None for all
-        self.written: set[int] = set()
         self.frames: list[Any] = []  # calls that have not returned, the innermost last
         self.marks: Any = None  # where endless waits are recorded (`waits.Marks`) when programs run in sequence
         self.elementwise = False  # within functions of scalars that are called on blocks
@@ -162,6 +161,26 @@ class State:
             yield
         finally:
             self.active = before
+
+
+class Snapshot:
+    """Names, memory and mask before a statement, restored where it is interpreted anew.
+
+    Attributes:
+        names: the names of its frame.
+        buffers: see `State`, as the others.
+    """
+
+    def __init__(self, state: State, frame: Any) -> None:
+        self.state, self.frame, self.names = state, frame, dict(frame.names)
+        self.buffers, self.rows, self.active = list(state.buffers), dict(state.rows), state.active
+        self.streams, self.outputs = state.streams, state.outputs
+
+    def restore(self) -> None:
+        """Set the names of the frame and the state to what they were."""
+        state, self.frame.names = self.state, dict(self.names)
+        state.buffers, state.rows, state.active = list(self.buffers), dict(self.rows), self.active
+        state.streams, state.outputs = self.streams, self.outputs
 
 
 class VectorizedLoop:
