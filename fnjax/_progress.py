@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def make_progress() -> Callable[[str], None] | None:
-    """Return what shows a text in place of the line of a terminal, or None if standard error is not one."""
+    """Return a function that replaces the present line of the terminal by a text; None if standard error is none."""
     if sys.stderr is None or not sys.stderr.isatty():
         return None
 

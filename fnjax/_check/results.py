@@ -50,7 +50,7 @@ OpcheckResults.__module__ = "fnjax"
 
 
 def join_failures(failures: Mapping[str, str]) -> str:
-    """Return the texts of failed tests, each text once; of one that differs in two lines from those before, these."""
+    """Return the texts of failed tests, each once; if all but two lines were in earlier texts, these two lines only."""
     tests: dict[str, list[str]] = {}
     for name, text in failures.items():
         tests.setdefault(text, []).append(name)

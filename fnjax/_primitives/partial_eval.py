@@ -212,7 +212,7 @@ def _stage(
     operands: Sequence[Var],
     results: Sequence[Any],
 ) -> dict[str, Any]:
-    """Return the parameters of a call that has values, from those of the call and what is left of its program."""
+    """Return the parameters of the call that remains: its program is `rest`, and `values` are operands as well."""
     jaxpr = rest.replace(constvars=[], invars=_insert(values, operands, body), outvars=list(results))
     rule = WithValues(params["rule"], len(values))
     return {**params, **_replace_program(body, ClosedJaxpr(jaxpr, ()), params), "rule": rule}

@@ -125,7 +125,7 @@ class Rule(Protocol):
 
     @property
     def linear_in(self) -> Needs:
-        """For each operand whether the rule is linear in it, together with the others of these.
+        """For each operand whether it is one of those in which, all together, the rule is linear.
 
         It is empty if the derivative says nothing of that.
         """

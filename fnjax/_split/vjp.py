@@ -114,7 +114,7 @@ def split_vjp(f: Callable[[Any, Any], Any], weights: Any, inputs: Any) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class _SplitBackward:
-    """Both parts of a backward pass, equal to others that compute the same: JAX compiles equal ones once."""
+    """Both parts of a backward pass. Objects that compute the same are equal, so that JAX compiles them once."""
 
     name: str
     first: Any

@@ -9,7 +9,7 @@ KEYS = ("key", "rng_key", "random_key", "_key")  # the first that the file does 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Finding:
-    """One thing to know about a class.
+    """One message about a class.
 
     Attributes:
         line: its line in the source, from 1.

@@ -116,7 +116,7 @@ add_operation("~bitwise_or", "input, other", "input | other", "promoted", each=T
 
 
 def _build_copy(call: Call) -> str:
-    """Render copy_: the other's elements in the variable's shape and dtype; a number fills it."""
+    """Render copy_: the elements of `other` in the variable's shape and dtype; a number fills it."""
     if not call.is_variable("input") or call.find_kind("src") != "tensor" or call.find_rank("src") == 0:
         return "jnp.full_like(input, src)"
     if call.have_same_shape("input", "src"):

@@ -227,7 +227,13 @@ class Evaluator(ExpressionEvaluator):
     def evaluate_branch(
         self, body: cst.BaseSuite | None, start: State | None = None, enter: Callable[[], object] = lambda: None
     ) -> Region:
-        """Evaluate one of several blocks; `enter` binds what it begins with. The next draws other random numbers."""
+        """Return the speculated evaluation of one of several blocks, which draw from different random keys.
+
+        Args:
+            body: the block.
+            start: the state before it, if not the present one.
+            enter: called first, to bind what the block begins with.
+        """
         with self.speculate(start) as found:
             enter()
             if body is not None:
@@ -277,7 +283,7 @@ class Evaluator(ExpressionEvaluator):
     def evaluate_iteration(
         self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite, start: State | None = None
     ) -> Region:
-        """Return what one iteration of a loop is found to be, from the present state or another."""
+        """Return the speculated evaluation of one iteration of a loop, from the present state or `start`."""
         with self.enter(loops=(*self.here.loops, node)), self.speculate(start) as found:
             enter()
             found.made = self.port_body(body)

@@ -43,7 +43,7 @@ class Expr:
 
     @property
     def answer(self) -> bool | None:
-        """The answer that the port knows, so that the condition goes; None for other expressions."""
+        """The truth value of a condition that the port decides, so that it is dropped; None for other expressions."""
         known = self.value.literal
         return known if self.answered and isinstance(known, bool) else None
 

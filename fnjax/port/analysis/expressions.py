@@ -85,7 +85,7 @@ class ExpressionEvaluator(Variables):
         self.need_values(node, f"{message}; JAX source of this runs outside jit only")
 
     def may_stand_for_selected(self, number: str) -> bool:
-        """Return whether all elements may be computed for those that the mask of that number selects."""
+        """Return whether all elements may be computed in place of those that a mask, known by its number, selects."""
         return number != "" and number not in self.materialised and self.routine.role != "module"
 
     def need_entries(self, *values: Value) -> None:
@@ -121,7 +121,7 @@ class ExpressionEvaluator(Variables):
 
     @contextlib.contextmanager
     def open_scope(self) -> Iterator[dict[str, Value]]:
-        """Yield the variables of what is evaluated here, of which nothing is known after it."""
+        """Evaluate the block in a scope of its own; yield its variables, which are forgotten after it."""
         outer, self.state = self.state, self.state.copy()
         try:
             yield self.state.variables
@@ -167,7 +167,7 @@ class ExpressionEvaluator(Variables):
         self.memo.clear()
 
     def evaluate_once(self, key: Hashable, evaluated: Callable[[], Made]) -> Made:
-        """Return what statements become; of two evaluations with the same knowledge, what the first has made."""
+        """Return the translation of statements: that of an earlier evaluation with the same state and dependencies."""
         around, start = self.list_dependencies(), self.state.copy()
         earlier = self.traces.setdefault(key, [])
         region = next((r for known, state, r in earlier if known == around and state == start), None)

@@ -139,7 +139,7 @@ def _iter_assigned_calls(statement: cst.CSTNode) -> Iterator[tuple[str, cst.Call
 
 
 def _read_text(program: Program, node: cst.BaseExpression) -> str:
-    """Return the text that an expression is, without what is not known of it."""
+    """Return the text that an expression evaluates to, without its unknown parts."""
 
     def value(part: cst.BaseExpression) -> object:
         found = _find_held_value(program, part) if isinstance(part, cst.Name) else MISSING
@@ -347,7 +347,7 @@ def _report_missing_definition(program: Program, owner: Class, r: Registration) 
 
 
 def _register_function(program: Program, r: Registration, places: Mapping[cst.FunctionDef, cst.CSTNode]) -> None:
-    """Register what is known of an operator next to its body."""
+    """Record a registration for an operator other than its first body: a fake, a derivative, a platform's body."""
     owner = program.classes.get(r.qualname)
     if owner is None or not owner.is_defined:
         program.lifted.add(r.node)

@@ -89,7 +89,7 @@ def import_rules() -> None:
 
 
 def expression(*types: type[Any], only: str = "", general: bool = False, block: bool = False) -> Callable[[Rule], Rule]:
-    """Enter a rule for expressions, or statements, of these types (see NodeRule)."""
+    """Register a rule for expressions, or statements, of these types (see NodeRule)."""
 
     def enter(rule: Rule) -> Rule:
         for kind in types:

@@ -62,7 +62,7 @@ class Variables:
 
     @contextlib.contextmanager
     def enter(self, **changes: Any) -> Iterator[None]:
-        """Yield inside other surroundings."""
+        """Evaluate the block with other `Surroundings`."""
         around, self.here = self.here, replace(self.here, **changes)
         try:
             yield

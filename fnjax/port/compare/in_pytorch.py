@@ -141,7 +141,7 @@ def run_torch(
 
 
 def draw_cotangents(tensors: Sequence[Any], draw: np.random.Generator) -> Values:
-    """Draw random vectors for those of floating point or complex numbers."""
+    """Draw random cotangents for tensors of floating-point or complex numbers; None for others."""
     return [draw_like(make_array(t), draw) if t.is_floating_point() or t.is_complex() else None for t in tensors]
 
 

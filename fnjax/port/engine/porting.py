@@ -229,7 +229,7 @@ _OF_MEMORY = frozenset({"alias", "in-place", "effect", "autograd"})
 
 
 def _may_stay(program: Program, routine: Routine, top_item: TopItem) -> bool:
-    """Return whether a function does nothing but return something, as far as is known."""
+    """Return whether a function has no effects, as far as is known, so that it may stay PyTorch."""
     changed = program.changed_in_functions
     return not (
         routine.writes

@@ -41,7 +41,7 @@ def iter_renamings(node: ast.AST, spelled: str, new: str) -> Iterator[Edit]:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> list[str]:
-    """Return the lines of a text with these edits, as many as before."""
+    """Return the lines of a text with these edits; their number does not change."""
     lines = [line.encode() for line in text.split("\n")]  # columns of ast count bytes
     for (first, start, last, end), new in sorted(set(edits), reverse=True):
         if first == last:

@@ -72,7 +72,7 @@ class Linked:
         return name, line - start
 
     def rename_classes(self, names: Sequence[str] | None) -> list[str] | None:
-        """Return what the text calls the classes of these names."""
+        """Return the names that classes of the files have in the joined text."""
         if names is None:
             return None
         pairs = {(new, old) for spelled in self.spelled.values() for new, old in spelled.items()}
@@ -135,7 +135,7 @@ class _File:
 
 
 def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linked | str]:
-    """Join what imports from each other.
+    """Join files that import from each other.
 
     Args:
         files: the texts by name; those that are no Python are left out.
@@ -156,7 +156,7 @@ def link_files(files: Mapping[str, str], roots: Mapping[str, str]) -> list[Linke
 
 
 class _Linker:
-    """Meanings of the names of files, and their text; names outside the group are as those of other packages."""
+    """Files that are joined to one text: what their names refer to, within the group, and how they are written."""
 
     def __init__(self, files: dict[str, _File], modules: Modules, group: Iterable[str]) -> None:
         self.files, self.modules, self.group = files, modules, frozenset(group)

@@ -257,7 +257,7 @@ class _UnderscoreRenamer(cst.CSTTransformer):
         self.parameters = self.names & {p.name.value for p in list_nodes(node, cst.Param)}
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
-        """Enter what the function binds, and those around it."""
+        """Begin the scope of a function: the names that it, or a function around it, binds."""
         own = {n for part in (node.params, node.body) for n in _iter_bound(part)}
         self.here.append(self.here[-1] | (own & self.names))
 

@@ -51,7 +51,7 @@ class Class:
     kept: dict[str, dict[str, Value]] = field(default_factory=dict)  # the same, by the method that has set them
 
     def keep_on_ctx(self, method: str, values: dict[str, Value]) -> None:
-        """Keep what a method has left on ctx; of what several leave there only what holds for all is known."""
+        """Record the values that a method leaves on ctx; for attributes that several methods set they are joined."""
         self.kept[method] = values
         found = {k: functools.reduce(join_values, [v[k] for v in self.kept.values() if k in v]) for k in values}
         self.facts = {**self.facts, **found}

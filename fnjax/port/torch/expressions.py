@@ -181,7 +181,7 @@ def is_same_text(a: cst.BaseExpression, b: cst.BaseExpression) -> bool:
 
 @lru_cache(1 << 12)
 def parse_template(text: str) -> cst.BaseExpression:
-    """Return the tree of a template, which nobody may put into a tree: what fills it makes a new one."""
+    """Return the tree of a template, from a cache: filling it makes a new tree, and this one is never part of another."""
     return cst.parse_expression(text)
 
 

@@ -121,7 +121,7 @@ def _list_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 
 
 def replace_parts(node: Node, **parts: object) -> Node:
-    """Return the node with other parts, itself if they are its own; for parts of which it is known that they fit."""
+    """Return the node with other parts, which are not checked; the node itself if they are its own."""
     return node if all(getattr(node, name) is part for name, part in parts.items()) else _copy_with(node, parts)
 
 
@@ -218,7 +218,7 @@ class EarlyRewrite:
 
 
 def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[EarlyRewrite]) -> cst.Module:
-    """Return the module after these; each statement of the top level is searched once for what all of them rewrite."""
+    """Return the module after several rewritings; each top-level statement is searched once for all of them."""
     speaking: dict[type[cst.CSTNode], list[EarlyRewrite]] = {}
     for rewriting in rewritings:
         for kind in rewriting.kinds:

@@ -246,7 +246,7 @@ def _to_jax(value: Any) -> Any:
 
 
 def _is_one_array(tensors: Sequence[Tensor]) -> bool:
-    """Return whether both are views of one traced array: XLA may round a product in a difference otherwise."""
+    """Return whether both are views of one traced array: XLA may round a product in a difference differently."""
     if len(tensors) < 2 or is_known(tensors[0].array):
         return False
     return are_same(tensors[0].memory.value, tensors[1].memory.value)

@@ -192,7 +192,7 @@ class _Vectorization:
             raise NotVectorizable
 
     def untouched(self, names: dict[str, Any]) -> Any:
-        """Return those of some names, with their values, that the loop does not set."""
+        """Return the names, with their values, that the loop does not set."""
         mine = {*assigned(*self.node.body), self.node.target.id}
         return {n: v for n, v in names.items() if n not in mine or isinstance(v, Undefined)}
 

@@ -16,7 +16,7 @@ from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 
 def _limit_norms(weight: Tensor, indices: Tensor, max_norm: float, norm_type: float) -> None:
-    """Scale those of these rows whose norm is larger down to it, in place."""
+    """Scale the rows at indices down to `max_norm`, in place, if their norm is larger."""
     with set_mode(switch(False)):
         rows = weight.array
         norms = jnp.linalg.vector_norm(rows.astype(jnp.float32), ord=norm_type, axis=1, keepdims=True)  # type: ignore[arg-type] # any number

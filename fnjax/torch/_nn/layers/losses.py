@@ -34,7 +34,7 @@ class _Loss(TableLayer):
 @enter_layer("loss")
 @constructor(f"weight: Any = None, {_OPTIONS}")
 class _WeightedLoss(_Loss):
-    """Base of those with a weight for each class."""
+    """Base of losses with a weight for each class."""
 
 
 _CLASSES = 'weight=None, size_average=None, ignore_index=-100, reduce=None, reduction="mean"'

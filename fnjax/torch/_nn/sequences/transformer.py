@@ -131,7 +131,7 @@ class TransformerEncoder(Layer):
     def forward(
         self, src: Any, mask: Any = None, src_key_padding_mask: Any = None, is_causal: bool | None = None
     ) -> Any:
-        """Return the layers' result one after the other."""
+        """Apply the layers one after the other; return the last result."""
         options = {"src_mask": mask, "src_key_padding_mask": src_key_padding_mask, "is_causal": bool(is_causal)}
         for layer in self.layers:
             src = layer(src, **options)
@@ -148,7 +148,7 @@ class TransformerDecoder(Layer):
 
     @signed(f"self, {_DECODED}tgt_is_causal: bool | None = None, memory_is_causal: bool = False")
     def forward(self, tgt: Any, memory: Any, tgt_is_causal: Any, **masks: Any) -> Any:
-        """Return the layers' result one after the other."""
+        """Apply the layers one after the other; return the last result."""
         for layer in self.layers:
             tgt = layer(tgt, memory, tgt_is_causal=bool(tgt_is_causal), **masks)
         return tgt if self.norm is None else self.norm(tgt)
