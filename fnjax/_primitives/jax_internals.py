@@ -331,7 +331,7 @@ def find_trace(array: Any) -> Any:
 
 
 def is_in_scope(array: Any) -> bool:
-    """Return whether an array is not traced, or by a trace that the current call is in."""
+    """Return whether an array is concrete, or belongs to a trace that is active in the current call."""
     trace, current = find_trace(array), find_top_trace(())
     while trace is not None and current is not None and current is not trace:
         current = getattr(current, "parent_trace", None)

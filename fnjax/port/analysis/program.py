@@ -47,21 +47,21 @@ class Program:
         self.inner: dict[str, Routine] = {}  # functions inside functions
         self.libraries: dict[str, str] = {}  # the namespaces of its torch.library.Library objects
         self.operators: dict[str, str] = {}  # the qualified names of its custom operators, by the names of the file
-        self.following: dict[cst.CSTNode, list[cst.BaseExpression]] = {}  # what registers a function, in lines after it
+        self.following: dict[cst.CSTNode, list[cst.BaseExpression]] = {}  # calls after a function, which register it
         self.lifted: set[cst.CSTNode] = set()  # registrations that the translation drops
-        self.elsewhere: set[str] = set()  # operators that it does not define, and registers something for
-        self.by_function = False  # whether calls of what cannot be translated may stay PyTorch
-        self.as_pytorch: frozenset[str] = frozenset()  # functions of the file that do
+        self.elsewhere: set[str] = set()  # operators of other files for which it has registrations
+        self.by_function = False  # whether calls of functions that cannot be translated may stay PyTorch
+        self.as_pytorch: frozenset[str] = frozenset()  # the functions of the file that stay PyTorch
         self.used: set[str] = set()  # other libraries that bodies on NumPy arrays use
-        self.for_all: set[cst.CSTNode] = set()  # those of a platform's body that all others share
-        self.kernels: dict[str, Any] = {}  # of Triton, by the names that they are launched by
-        self.kernel_nodes: set[cst.CSTNode] = set()  # what makes them, which stays as it is
+        self.for_all: set[cst.CSTNode] = set()  # registrations for a platform whose body is for all platforms
+        self.kernels: dict[str, Any] = {}  # Triton kernels, by the names that they are launched by
+        self.kernel_nodes: set[cst.CSTNode] = set()  # the statements that define them, which stay as they are
         self.kernel_uses: set[cst.CSTNode] = set()  # where an expression may be a kernel: launches, and variables
-        self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # what bodies of operators mutate
+        self.mutating: dict[cst.CSTNode, tuple[str, ...]] = {}  # the parameters that bodies of operators mutate
         self.defined: dict[str, list[cst.CSTNode]] = {}  # schemas of operators whose bodies come later
         self.evaluating: list[cst.CSTNode] = []  # top-level items whose evaluation has begun, the present one last
         self.evaluate_first: Callable[[cst.CSTNode], object] = id  # evaluates a function before its result is read
-        self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # what evaluates a part of a class, if it was not yet
+        self.members: dict[cst.CSTNode, Callable[[], None]] = {}  # evaluates a part of a class, if it was not yet
         self.dependencies: list[Dependency] = []  # on summaries of functions and classes
         self.values: dict[str, tuple[Value, list[Dependency]]] = {}  # of the top level, with the dependencies of each
         self.evaluate: Callable[[cst.BaseExpression], Value] = lambda node: UNKNOWN
@@ -71,7 +71,7 @@ class Program:
         self.inference = Inference(self.resolve_name)
         self._resolving: set[str] = set()
         declared = list_nodes(source.tree, cst.Global)
-        self.rebound = {item.name.value for n in declared for item in n.names}  # by functions of the file
+        self.rebound = {item.name.value for n in declared for item in n.names}  # globals that functions assign
         for statement in source.tree.body:
             self._collect_classes(statement, statement, "", [])
         for cls in self.by_node.values():  # in linked files a base may come later

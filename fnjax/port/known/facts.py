@@ -36,7 +36,7 @@ class Step:
 
     @classmethod
     def make_step(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:
-        """Return the step that an expression over HOLE is."""
+        """Return the step of an expression over HOLE."""
         return cls(expression, unparse(expression), reads)
 
 

@@ -130,7 +130,7 @@ class _File:
 
     @property
     def stars(self) -> list[ast.ImportFrom]:
-        """Its imports of all that a module has, the last first."""
+        """The imports of `*` in the file, the last first."""
         return [n for n in reversed(self.imports) if isinstance(n, ast.ImportFrom) and n.names[0].name == "*"]
 
 

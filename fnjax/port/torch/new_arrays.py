@@ -39,12 +39,12 @@ class NewArray:
     def read_new_array(
         cls, template: cst.BaseExpression, made: cst.BaseExpression, role: Callable[[str], str]
     ) -> NewArray | None:
-        """Return the array that a template makes, if it does nothing else.
+        """Return the new array that a template makes; None if it computes something.
 
         Args:
-            template: its tree.
-            made: the same, filled.
-            role: of a parameter.
+            template: the tree of the template.
+            made: the tree with the arguments in it.
+            role: returns the role of a parameter.
         """
         if (
             not isinstance(template, cst.Call)

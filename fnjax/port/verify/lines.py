@@ -63,7 +63,7 @@ class Lines:
         return {line for file, line in ran if file == self.file} & self.all_own
 
     def list_unseen(self, ran: AbstractSet[tuple[str, int]]) -> list[int]:
-        """Return the class's lines that are not among them."""
+        """Return the class's lines that are not among those that ran."""
         return sorted(self.all_own - self.keep_own(ran))
 
     def measure_progress(self, error: BaseException) -> int:

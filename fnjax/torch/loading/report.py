@@ -23,7 +23,7 @@ def list_lowered(names: Mapping[str, Any]) -> list[str]:
 
 
 def list_absent(tree: ast.Module, names: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return the lines that name something which is not there, or that failed, with the reasons.
+    """Return the lines that read a name which does not exist, or that failed, with the reasons.
 
     Args:
         tree: the file as it is written.

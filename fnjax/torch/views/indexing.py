@@ -379,12 +379,12 @@ def check_indices(
     axis: int | None = None,
     ignored: int | None = None,
 ) -> None:
-    """Raise PyTorch's exception for an index out of range, where nobody traces the indices.
+    """Raise PyTorch's exception for an index out of range, if the indices are concrete.
 
     Args:
         index: the indices.
-        size: they are below it.
-        lowest: the least of them.
+        size: the largest index that is allowed, plus 1.
+        lowest: the smallest index that is allowed.
         error: the exception's class.
         text: its text, into which the index, the axis and the size are inserted.
         axis: the axis that the indices select from.

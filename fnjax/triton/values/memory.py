@@ -224,7 +224,7 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
 
 
 def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
-    """Store a value through a view; return False, and do nothing, where only the mask says which program is last."""
+    """Store a value through a view; return False, and do nothing, if the mask decides which program writes last."""
     state = current()
     sizes = [dim.high - dim.low for dim in view.dimensions]
     full = jax.eval_shape(lambda: views.to_block(jnp.zeros(sizes, bool), view, without_tail=True)).shape

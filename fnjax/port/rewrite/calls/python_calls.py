@@ -254,7 +254,7 @@ def list_contained(values: Iterable[Value]) -> list[Value]:
 
 
 def hash_keys(ev: Evaluator, node: cst.Call, made: cst.Call) -> cst.Call:
-    """Return a call whose first argument, if it is a dtype, is a key as arrays have it."""
+    """Return a call whose first argument, if it is a dtype, gets the hash that dtypes of arrays have."""
     if not node.args:
         return made
     expr = ev.port(node.args[0].value)

@@ -203,7 +203,7 @@ class _CtxRenamer(cst.CSTTransformer):
 
 
 def _has_nested_tensors(value: Value, inside: bool = False) -> bool:
-    """Return whether outputs hold tensors in containers of their own, which PyTorch hands through."""
+    """Return whether outputs hold tensors in nested containers, which PyTorch passes on unchanged."""
     held = [*(value.parts or ()), *([value.element] if value.element else ()), *(v for _, v in value.entries)]
     if inside or value.entries or value.name == LIST:
         return value.kind == "static" and any(v.is_tensor or _has_nested_tensors(v, inside=True) for v in held)

@@ -4,7 +4,7 @@ What: `ctx` works as in PyTorch and stays as it is. Reads of `x.requires_grad` b
 ctx keeps is followed from forward into backward, so that tensors are known there.
 Before: `ctx.save_for_backward(x) if x.requires_grad else None`
 After: `ctx.save_for_backward(x) if ctx.needs_input_grad[0] else None`
-Safety: an attribute that several methods write has what holds of all of them.
+Safety: of an attribute that several methods write only that is known which holds for all of them.
 Limits: an output that depends on `requires_grad` is a finding: a plain call in JAX is not differentiated.
 `requires_grad` of what is no input of forward is taken as True, with a note; hooks and graph attributes are
 findings.

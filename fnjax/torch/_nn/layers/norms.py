@@ -98,7 +98,7 @@ class SyncBatchNorm(_BatchNorm):
     """torch.nn.SyncBatchNorm under jax.jit, where a sharded batch is one batch."""
 
     def forward(self, input: Any) -> Any:
-        """Return as the other batch norms.
+        """Normalise as the other batch norms do.
 
         Raises:
             NotSupported: in training within jax.shard_map, where each device sees its part of the batch.
