@@ -208,6 +208,7 @@ def test_no_error_without_a_zero():
     """No elements are divided, floats are infinite, and the largest of no elements along another axis are none."""
     assert tuple((of() // 0).shape) == (0,)
     assert (T([3.0, -3]) // 0).tolist() == [INF, -INF]
+    assert (T([-0.0, 0.0, 0.5]) // T([1.0, -1.0, 2.0])).signbit().tolist() == [True, True, False]
     assert tuple(EMPTY.max(1)[0].shape) == (0,)
 
 

@@ -44,10 +44,10 @@ def _log(x, base):
 
 
 def _floor_divide(x, y):
-    """Return the quotient rounded down; for floats infinite where y is zero, as in PyTorch."""
+    """Return the quotient rounded down, as in PyTorch: of floats it is infinite where y is zero, and may be -0.0."""
     if jnp.issubdtype(jnp.result_type(x, y), jnp.integer):
         return jnp.floor_divide(x, y)
-    return jnp.where(jnp.equal(y, 0), x / y, jnp.floor_divide(x, y))
+    return jnp.where(jnp.equal(y, 0), x / y, jnp.copysign(jnp.floor_divide(x, y), x / y))
 
 
 def _truncated_divide(x, y):
