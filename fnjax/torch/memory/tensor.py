@@ -255,7 +255,7 @@ class Tensor(metaclass=_TensorType):
         found = self._grad
         if stand_in is not None and stand_in.gradients is not None:
             found = stand_in.gradients.get(id(self), found)
-        return None if found is None else check_gradient(found)
+        return check_gradient(found) if issubclass(type(found), Tensor) else found  # a test may decide on it
 
     @grad.setter
     def grad(self, new: Tensor | None) -> None:
