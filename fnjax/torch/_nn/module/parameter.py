@@ -147,7 +147,8 @@ def copy_leaf(self: Tensor, memo: dict[int, Any]) -> Tensor:
     storage = memo.get(id(old))
     if storage is None:
         value = old.value
-        storage = Storage(Value(value.array, requires_grad=value.requires_grad), old.layout)
+        constant = jax.lax.stop_gradient(value.array)  # the copy is a leaf of its own
+        storage = Storage(Value(constant, requires_grad=value.requires_grad), old.layout)
         storage.value.leaf = made if value.leaf is self else None
         memo[id(old)] = storage
     for name in ("layout", "dtype", "part", "_detached", "_is_recorded"):
