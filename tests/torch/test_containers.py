@@ -8,6 +8,7 @@ import pytest
 from fnjax import torch
 
 SOURCE = """
+import collections
 import torch
 from torch.autograd import Function
 
@@ -33,6 +34,7 @@ HOLDERS = {
     "dict": (lambda w: {"a": (w, 3), "b": None}, lambda h: h["a"][0]),
     "view": (lambda w: [w[0]], lambda h: h[0]),
     "object": (box, lambda h: h.w),
+    "deque": (lambda w: collections.deque([w]), lambda h: h[0]),
     "closure": (lambda w: lambda: w, lambda h: h()),
 }
 
@@ -70,6 +72,22 @@ def saved(x):
 
 def saved_twice(x):  # PyTorch differentiates what backward reads from the list
     return (torch.autograd.grad(saved(x), x, create_graph=True)[0] ** 2).sum()
+
+class Detached(Function):
+    @staticmethod
+    def forward(ctx, x, ds, how):
+        d = x.detach() if ds is None else ds[0]
+        ctx.save_for_backward(*((x, d) if how == 0 else (d, x)))
+        return x * d
+    @staticmethod
+    def backward(ctx, g):
+        a, b = ctx.saved_tensors
+        return g * a * b, None, None
+
+def detached(x):  # what detach() made is a constant of second derivatives, in forward and outside
+    y = x * 1
+    total = sum(Detached.apply(y, ds, how) for how in (0, 1) for ds in (None, [y.detach()])).sum()
+    return (torch.autograd.grad(total, x, create_graph=True)[0] ** 2).sum()
 
 class Write(Function):
     @staticmethod
@@ -163,7 +181,14 @@ def _differentiate(function, *args):
 
 X = jnp.array([0.5, -1.5])
 # By PyTorch 2.13.
-WRITTEN = {"list": [5, -15], "dict": [5, -15], "view": [5, 5], "object": [5, -15], "closure": [5, -15]}
+WRITTEN = {
+    "list": [5, -15],
+    "dict": [5, -15],
+    "view": [5, 5],
+    "object": [5, -15],
+    "deque": [5, -15],
+    "closure": [5, -15],
+}
 
 
 def test_backward_finds_what_was_written_to_a_tensor_in_a_container(source):
@@ -189,6 +214,8 @@ def test_tensors_in_containers_have_second_derivatives_and_no_first(source):
     np.testing.assert_allclose(_differentiate(source.saved), expected["saved"])
     np.testing.assert_allclose(_differentiate(source.saved_twice), expected["saved_twice"])
     np.testing.assert_allclose(_differentiate(source.writes), expected["writes"])
+    np.testing.assert_allclose(_differentiate(source.detached), [4, -108])
+    np.testing.assert_allclose(jax.jit(jax.grad(torch.jax_view(source.detached)))(X), [4, -108])
 
 
 def test_backward_changes_a_list_of_tensors_on_ctx(source):

@@ -6,6 +6,7 @@ its own values again. What backward leaves in their `.grad` is then their gradie
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 import warnings
@@ -285,7 +286,7 @@ def reach(values: Iterable[Any], modules: list[Any] | None = None, *, whole: boo
                 modules += value.list_modules()
         elif isinstance(value, dict):
             stack += value.values()
-        elif isinstance(value, (list, tuple, set, frozenset)):
+        elif isinstance(value, (list, tuple, set, frozenset, collections.deque)):
             stack += value if type(value) in {list, tuple} else iterate(value)
         elif isinstance(value, types.MethodType):
             stack += [value.__self__, value.__func__]

@@ -95,7 +95,7 @@ class TensorCodec(NamedTuple):
                         for x in v.origin
                     ]
                     for v in values
-                    if v.origin is not None
+                    if v.origin is not None and callable(v.origin[0])  # not a view
                 ],
             )
             first = call.runs.setdefault(own._own["needs"] if "is_asked" in own._own else None, run)

@@ -20,7 +20,7 @@ from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
 from fnjax.torch.deferred.origins import are_one
 from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
-from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.tensor import Detached, Tensor, is_known, make
 from fnjax.torch.names.process_groups import get_default
 from fnjax.torch.recording.storage import LostValue, Storage, substitutes
 
@@ -34,6 +34,7 @@ class SharedView(NamedTuple):
         offset: the index of its first element in the memory.
         shape: its shape.
         strides: its strides.
+        is_detached: whether it is a constant of derivatives.
     """
 
     at: int
@@ -41,6 +42,7 @@ class SharedView(NamedTuple):
     offset: int
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    is_detached: bool
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -141,7 +143,11 @@ def save(
         else kind_of(t, t.value.requires_grad or (id(t) in outputs and any_needed))
         for t in saved
     )
-    arrays = [t.array for t, kind in zip(saved, kinds, strict=True) if isinstance(kind, Kind)]
+    arrays = [  # what detach() made has the array itself outside of JAX's traces, and is a constant in them
+        jax.lax.stop_gradient(jnp.copy(t.array)) if t._detached and is_known(t.array) else t.array
+        for t, kind in zip(saved, kinds, strict=True)
+        if isinstance(kind, Kind)
+    ]
     ctx._to_save = (*arrays, *(k.tensor.array for k in reachable))
     ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
     held = {
@@ -218,24 +224,26 @@ def find_shared_views(
             groups.setdefault(id(root), []).append(i)
     for group in groups.values():
         whole = [i for i in group if (t := tensors[i]).layout is t.memory.layout and not t.memory.is_chosen]
+        whole.sort(key=lambda i: tensors[i]._detached is not None)
         for i in sorted(group, key=lambda i: i not in whole):
             t = tensors[i]
             fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
             if len(group) > 1 or (fits and not is_contiguous(t.layout)):
                 offset = offset_of(t.layout)
-                yield SharedView(i, whole[0] if fits else None, offset, t.layout.shape, t.layout.strides)
+                owner, is_detached = whole[0] if fits else None, t._detached is not None
+                yield SharedView(i, owner, offset, t.layout.shape, t.layout.strides, is_detached)
 
 
 def restore_shared_views(views: Sequence[SharedView], tensors: Sequence[Tensor]) -> None:
     """Make tensors on backward's ctx share memory as they did in forward; refuse writes where that is not possible."""
-    for at, owner, offset, shape, strides in views:
+    for at, owner, offset, shape, strides, is_detached in views:
         t = tensors[at]
         if owner is None:
             t.memory.shared = "a write in backward to one of several tensors on ctx that share memory"
         elif owner == at:
             t.layout = t.memory.layout = make_layout(shape, strides)
         else:
-            t.memory = tensors[owner].memory
+            t.memory, t._detached = tensors[owner].memory, Detached() if is_detached else None
             t.layout = np.lib.stride_tricks.as_strided(show_flat(t.memory.layout)[offset:], shape, strides)
             t.layout = t.memory.layout if are_same(t.layout, t.memory.layout) else t.layout
         t._cached = None
