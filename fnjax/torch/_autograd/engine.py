@@ -310,7 +310,8 @@ def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
         grad.assign(total)  # all tensors that share its memory see the sum
         return grad
 
-    tensor.grad = tensor.grad.map(add) if type(tensor.grad) is Either else add(tensor.grad)
+    held: Any = tensor.grad
+    tensor.grad = held.map(add) if type(held) is Either else add(held)
     with set_mode(Mode(enabled=False)):
         for hook in [] if leaf.hooks is None else [*leaf.hooks.after.values()]:
             note_reached(hook)
