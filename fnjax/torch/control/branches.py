@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
+import types
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,12 +44,14 @@ class _Start(NamedTuple):
         shared: the ids of storages that a branch assigned to several variables.
         state: the state that the branches reach; None for values that were evaluated before.
         made: for each new container of a branch, by its id: the other branch's container, and the merged one.
+        fork: see Either; None for values that were evaluated before.
     """
 
     serial: int
     shared: set[int]
     state: State | None
     made: dict[int, tuple[Any, Any]]
+    fork: Callable[[NotSupported], BaseException] | None = None
 
     def is_new(self, a: Any, b: Any) -> bool:
         """Return whether two containers are new, so that no alias is lost if they are copied, and have equal keys."""
@@ -88,7 +92,8 @@ def to_bool(value: Any) -> bool | Tensor:
     if type(value) is Number:
         value = value.to_operand()
     if not issubclass(type(value), Tensor) or is_known(value.array) or value.layout.size != 1:
-        return bool(value)
+        method = getattr(type(value), "__bool__", None)
+        return to_bool(method(value)) if type(method) is types.FunctionType else bool(value)
     value = value if value.ndim == 0 else value.reshape(())
     value = value if value.dtype.kind == "bool" else value != 0
     truth = find_truth(value.value)
@@ -174,7 +179,9 @@ def _run_both(
         second = _NOT_RUN if no is None else _speculate(no, test, False, state, draws)
     if first.error is not None and second.error is not None:
         raise first.error
-    start = _Start(serial, _find_shared(first) | _find_shared(second), state, {})
+    start = _Start(
+        serial, _find_shared(first) | _find_shared(second), state, {}, functools.partial(path.fork_later, test, key)
+    )
     error = first.error or second.error
     if error is not None:  # of `if ...: raise` or an assertion: the other branch is taken
         refuse_caught(error)
@@ -302,7 +309,7 @@ def _merge(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | Non
         return _merge_made(test, a, b, name, start)
     if is_one and isinstance(a, Hashable) and are_equal(a, b):
         return a
-    return Either(name, test, a, b)
+    return Either(name, test, a, b, None if start is None else start.fork)
 
 
 def _merge_made(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start) -> Any:
@@ -356,7 +363,7 @@ def _list_sides(test: Tensor | Number, sides: Sequence[Any], values: Sequence[Va
 def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Start | None = None) -> Any:
     if isinstance(a, Tensor) and isinstance(b, Tensor):
         if a.shape != b.shape or a.dtype is not b.dtype:
-            return Either(name, test, a, b)
+            return Either(name, test, a, b, None if start is None else start.fork)
         if (a.memory, a.part, a._detached) == (b.memory, b.part, b._detached) and are_same(a.layout, b.layout):
             one = Tensor.over(a.memory, a.layout, a.dtype, a.part, detached=a._detached)
             one.sides = (test.value, a, b)
@@ -365,7 +372,7 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     numbers = [kinds_of(x) for x in (a, b) if not isinstance(x, Tensor)]
     own = result_type([(t.dtype, t.ndim) for t in tensors], itertools.chain(*numbers))
     if own is not tensors[0].dtype:
-        return Either(name, test, a, b)
+        return Either(name, test, a, b, None if start is None else start.fork)
     values = [_value_of(x, own, tensors[0].shape) for x in (a, b)]
     chosen = _choose(test, values[0], values[1], start, own.array)
     chosen.origin = _list_sides(test, (a, b), values)

@@ -1,4 +1,4 @@
-"""Runs of a whole function for both values of a test, if the effects of its branches cannot be merged: lists, sets."""
+"""Runs of a whole function for both values of a test: if effects cannot be merged, or a use needs to know a value."""
 
 from __future__ import annotations
 
@@ -31,12 +31,14 @@ class Path:
     def __init__(self, known: Mapping[Key, bool] | None = None, end: int = 0) -> None:
         self.known, self._end, self._program = known or {}, end, find_program()
         self._outer: Key = ()
-        self._count = 0
+        self._count, self._keys = 0, list[Key]()
 
     def count(self) -> Key:
         """Return the key of the next test, which is the same in every run that evaluates the test."""
         self._count += 1
-        return (*self._outer, self._count)
+        key = (*self._outer, self._count)
+        self._keys.append(key)
+        return key
 
     @contextlib.contextmanager
     def enter(self, key: Key, truth: bool) -> Iterator[None]:
@@ -57,27 +59,35 @@ class Path:
             error: the reason.
         """
         may_run = next_serial() < self._end and find_program() is self._program
-        return Fork(test, key, error) if may_run else error
+        # Later tests have other keys where this one is known, but for those in its branches.
+        before = self._keys[: self._keys.index(key)]
+        known = {k: truth for k, truth in self.known.items() if k in before or k[: len(key)] == key}
+        return Fork(test, key, error, known) if may_run else error
+
+    def fork_later(self, test: Any, key: Key, error: NotSupported) -> Fork | NotSupported:
+        """Return what `fork` returns, after the branches, in the same run of the function."""
+        return self.fork(test, key, error) if PATH.get() is self else error
 
 
 class Fork(BaseException):  # which no handler of the source catches
-    """Signal that the effects of two branches cannot be merged, so that the whole function is run for each of them.
+    """Signal that the whole function is to be run for both values of a test.
 
     Args:
         test: the test of the branches.
         key: the key of the test.
         error: the exception to raise if the function cannot be run twice.
+        known: the tests that stay assumed.
     """
 
-    def __init__(self, test: Any, key: Key, error: NotSupported) -> None:
+    def __init__(self, test: Any, key: Key, error: NotSupported, known: Mapping[Key, bool]) -> None:
         super().__init__(error)
-        self.test, self.key, self.error = test, key, error
+        self.test, self.key, self.error, self.known = test, key, error, known
 
 
 def run_paths(
     function: Callable[[], Any], state: State, known: Mapping[Key, bool] | None = None, end: int | None = None
 ) -> Any:
-    """Run a function; if the branches of a test cannot be merged, run it once for each of them and merge the results.
+    """Run a function; if it needs to know a traced test, run it once for each value of that and merge the results.
 
     Args:
         function: the function.
@@ -101,6 +111,6 @@ def run_paths(
         raise fork.error
 
     def run(truth: bool) -> Any:
-        return run_paths(function, State([function]), {**known, fork.key: truth}, end)
+        return run_paths(function, State([function]), {**fork.known, fork.key: truth}, end)
 
     return Either.choose(fork.test, lambda: run(True), lambda: run(False))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from fnjax.torch.errors import NotSupported
 from fnjax.torch.recording.raises import is_message
 
 
@@ -23,7 +22,7 @@ class Deferred:
         if vars(cls).get("__hash__", cls) is None:  # Python's, of a class that defines __eq__
             cls.__hash__ = Deferred.__hash__  # type: ignore[method-assign]
 
-    def refuse(self, use: str = "") -> NotSupported:
+    def refuse(self, use: str = "") -> BaseException:
         """Return the exception for a use, such as `==`."""
         raise NotImplementedError
 
@@ -37,6 +36,11 @@ class Deferred:
             object.__setattr__(self, name, value)
         except AttributeError:
             raise self.refuse(f"a write to the attribute {name}") from None
+
+
+def is_own(space: Mapping[str, Any]) -> bool:
+    """Return whether code with these globals is told the class of a value, and not that of the value it stands for."""
+    return str(space.get("__name__")).partition(".")[0] in {"fnjax", "jax", "jaxlib", "numpy", "abc"}
 
 
 _OPERATORS = {

@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import jax
 
 from fnjax._torch_ops.syntax.trees import RUNTIME
-from fnjax.torch.deferred.base import USES, Deferred
+from fnjax.torch.deferred.base import USES, Deferred, is_own
 from fnjax.torch.deferred.origins import AND, BRANCH, NOT, OR
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
@@ -116,16 +116,20 @@ class Either(Deferred):
         test: a traced bool.
         yes: the value where it is true.
         no: the value where it is false.
+        fork: returns, for the exception of a use, the signal to run the function for both values of the test, where
+            that is possible (paths.Fork).
 
     Attributes:
         choose: (test, function, function) → the merged result of two functions (branches.if_).
     """
 
-    __slots__ = ("name", "no", "test", "yes")
+    __slots__ = ("fork", "name", "no", "test", "yes")
     choose: ClassVar[Callable[[Any, Callable[[], Any], Callable[[], Any]], Any]]
 
-    def __init__(self, name: str, test: Any, yes: Any, no: Any) -> None:
-        self.name, self.test, self.yes, self.no = name, test, yes, no
+    def __init__(
+        self, name: str, test: Any, yes: Any, no: Any, fork: Callable[[NotSupported], BaseException] | None = None
+    ) -> None:
+        self.name, self.test, self.yes, self.no, self.fork = name, test, yes, no, fork
 
     def list_values(self) -> list[Any]:
         """Return both values, or the one of the branch that is traced."""
@@ -136,8 +140,12 @@ class Either(Deferred):
         """Return the values; in place of one that is an Either, its values."""
         return [leaf for x in self.list_values() for leaf in (x._list_leaves() if type(x) is Either else [x])]
 
-    def refuse(self, use: str = "") -> NotSupported:
+    def refuse(self, use: str = "") -> BaseException:
         """Return the exception for a use that needs to know which value it is."""
+        error = self._make_error(use)
+        return error if self.fork is None else self.fork(error)
+
+    def _make_error(self, use: str) -> NotSupported:
         a, b = self.yes, self.no
         if isinstance(a, Tensor) and isinstance(b, Tensor):
             what = "dtype" if a.dtype is not b.dtype else "shape"
@@ -166,7 +174,7 @@ class Either(Deferred):
             except NotSupported:
                 raise
             except Exception as e:
-                raise self.refuse(use) from e
+                raise self._make_error(use) from e
 
         values = self.list_values()
         if len(values) == 1:
@@ -192,8 +200,10 @@ class Either(Deferred):
         space = sys._getframe(1).f_globals
         if name in _FACTS and RUNTIME in space:
             return Either.map(self, lambda x: getattr(x, name), f"the attribute {name}")
-        is_own = name.startswith("__") or _is_fnjax(space)
-        return object.__getattribute__(self, name) if is_own else Either.__getattr__(self, name)
+        if name == "__class__" and not is_own(space):  # functools.singledispatch
+            return self.ask(lambda x: x.__class__, "the type")
+        is_plain = name.startswith("__") or _is_fnjax(space)
+        return object.__getattribute__(self, name) if is_plain else Either.__getattr__(self, name)
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
