@@ -99,6 +99,17 @@ def filtered(items: Iterable[Any], function: Any = None) -> Any:
     return Filtered(list_items(items)) if id(function) in _TAKING_ITEMS else _iter_known(items)
 
 
+def collect(found: Any, items: Any) -> Any:
+    """Return a dict or set of the items of a comprehension, which traced tests may select."""
+    if type(items) is not Filtered:
+        found.update(items)
+        return found
+    put = found.add if type(found) is set else lambda item: operator.setitem(found, *item)
+    for test, item in items.items:
+        if_(test, partial(put, item), lambda: None)
+    return found
+
+
 def is_selected(values: Any) -> bool:
     """Return whether traced tests may select the items of a list, iterator or generator."""
     if type(values) is types.GeneratorType:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from typing import Any, ClassVar
@@ -10,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.base import Deferred, is_own
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import DTYPES, dtype
@@ -50,6 +51,8 @@ class Number(Deferred):
 
     def __init__(self, value: Value, kinds: Iterable[type]) -> None:
         self.value, self.kinds = value, frozenset(kinds)
+
+    __class__: Any = property(lambda self: Number if is_own(sys._getframe(1).f_globals) else self.kind)
 
     @property
     def array(self) -> jax.Array:

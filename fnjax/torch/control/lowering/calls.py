@@ -15,28 +15,10 @@ from typing import Any
 
 from fnjax._torch_ops.syntax.trees import Names, bind, call, compare, delay, load, walk
 
-BUILTINS = frozenset(
-    [
-        "int",
-        "float",
-        "bool",
-        "range",
-        "isinstance",
-        "max",
-        "min",
-        "any",
-        "all",
-        "sorted",
-        "type",
-        "id",
-        "callable",
-        "len",
-        "sum",
-        "list",
-        "next",
-        "iter",
-    ]
-)
+BUILTINS = frozenset({
+    "int", "float", "bool", "range", "isinstance", "max", "min", "any", "all", "sorted", "type", "id", "callable",
+    "len", "sum", "list", "next", "iter",
+})  # fmt: skip
 _LOWERED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _QUESTIONS = {ast.Is: "is_", ast.IsNot: "is_not", ast.In: "in_", ast.NotIn: "not_in"}
 _IN_PLACE = {
@@ -143,11 +125,25 @@ class Calls(ast.NodeTransformer):
         self.inline, self._close = before
         return node
 
-    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_Lambda  # noqa: N815 - names of ast
+    visit_GeneratorExp = visit_Lambda  # noqa: N815 - a name of ast
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.expr:
         """Lower a list comprehension, whose condition may be traced."""
         return self._filter(node) or self.visit_Lambda(node)
+
+    def visit_DictComp(self, node: ast.DictComp) -> ast.expr:
+        """Lower `{k: v for ... if c}`, whose condition may be traced, to `collect({}, [(k, v) for ... if c])`."""
+        pairs = ast.ListComp(ast.Tuple([node.key, node.value], ast.Load()), node.generators)
+        return self._collect(node, pairs, ast.Dict([], []))
+
+    def visit_SetComp(self, node: ast.SetComp) -> ast.expr:
+        """Lower a set comprehension likewise."""
+        empty = ast.Set([ast.Starred(ast.Tuple([], ast.Load()), ast.Load())])
+        return self._collect(node, ast.ListComp(node.elt, node.generators), empty)
+
+    def _collect(self, node: ast.expr, items: ast.ListComp, empty: ast.expr) -> ast.expr:
+        found = self._filter(ast.copy_location(items, node))
+        return self.visit_Lambda(node) if found is None else ast.copy_location(call("collect", empty, found), node)
 
     def _filter(self, node: ast.ListComp | ast.GeneratorExp, *function: ast.expr) -> ast.expr | None:
         """Lower `[e for v in x if c]` to `filtered([e if t is True else select_item(t, lambda: e) ... for t in (c,)])`.
