@@ -17,7 +17,7 @@ from jax.sharding import PartitionSpec as P
 
 from fnjax import torch
 
-nn = torch.nn
+nn, F = torch.nn, torch.nn.functional
 SOURCE = """
 import torch
 from torch import nn
@@ -778,3 +778,18 @@ def test_a_module_that_is_called_in_the_place_of_its_parameters():
         assert np.any(torch.jax_view(call(params))["weight"])
     assert jax.jit(model)(x).shape == (2,)
     assert jax.tree.structure(params) == jax.tree.structure(dict(teacher.named_parameters()))
+
+
+@pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
+def test_a_call_of_a_function_leaks_no_tracer(model, wrap):
+    """JAX keeps the rule of a Function: it holds neither the copy's parameters nor the key of draws around it."""
+
+    def loss(state, x, key):
+        with torch.seed(key):
+            y = torch.func.functional_call(model, state, (torch.torch_view(x),))
+            return torch.jax_view(F.dropout(y, 0.5)).sum()
+
+    state, x, key = torch.jax_view(model.state_dict()), jnp.ones((4, 3)), jax.random.key(0)
+    state = {name: value for name, value in state.items() if name != "count"}
+    with jax.checking_leaks():
+        assert jax.grad(wrap(loss))(state, x, key)["weight"].shape == (3,)

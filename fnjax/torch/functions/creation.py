@@ -167,7 +167,7 @@ def full(size: Any, fill_value: Any, *, dtype: Any = None, requires_grad: bool =
 
 def _like(number: Any) -> Callable[..., Tensor]:
     def fill(
-        input: Tensor,
+        input: Any,
         fill_value: Any = number,
         *,
         dtype: Any = None,

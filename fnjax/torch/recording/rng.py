@@ -124,6 +124,7 @@ class Stream:
     Programs that fnjax itself traces, such as a Function's forward or a loop, draw from it as well.
 
     Attributes:
+        block: the block, or None where nothing can be drawn.
         has_drawn: whether the code that was run last from here, in `resume`, drew anything.
     """
 
@@ -131,19 +132,19 @@ class Stream:
 
     def __init__(self) -> None:
         found = _current.get()
-        self._block = found.block if found is not None and found.may_draw() else None
-        self._count = 0 if self._block is None else self._block._count
-        self._streams = seed._streams if self._block is None else self._block._streams
+        self.block = found.block if found is not None and found.may_draw() else None
+        self._count = 0 if self.block is None else self.block._count
+        self._streams = seed._streams if self.block is None else self.block._streams
 
     @property
     def key(self) -> Any:
         """The block's key; None where nothing can be drawn."""
-        return None if self._block is None else self._block._key
+        return None if self.block is None else self.block._key
 
     @property
     def is_used(self) -> bool:
         """True once something was drawn from here, by whatever code."""
-        own = self._block
+        own = self.block
         return own is not None and (own._count > self._count or own._streams is not self._streams)
 
     def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
@@ -153,7 +154,7 @@ class Stream:
             key: the block's key as an operand of the program that is traced.
             iteration: of a loop, whose body is traced once.
         """
-        return contextlib.nullcontext() if self._block is None else self._resume(self._block, key, iteration)
+        return contextlib.nullcontext() if self.block is None else self._resume(self.block, key, iteration)
 
     @contextlib.contextmanager
     def _resume(self, own: seed, key: Any, iteration: Any) -> Iterator[None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -52,7 +53,7 @@ class Call:
         enclosed: the ids of the memory of the inputs that are in containers, objects or closures among the arguments.
         serial: a serial number: memory with a smaller one is older than the call.
         needs: for each input, whether it requires grad; JAX says it of arrays.
-        objects: for each input, the caller's tensor if modules or closures may refer to it, else None.
+        objects: for each input, a reference to the caller's tensor if modules or closures may refer to it, else None.
         changed: the indices of the inputs that forward wrote to; their arrays follow the results.
         dirty: the indices of the inputs that forward marked as dirty.
         returned: for each result, the index of the input that it is, if forward wrote to that input; else None.
@@ -90,7 +91,7 @@ class Call:
         self.contexts = AUTOCAST.value, HOOKS.value
         first = len(args) - reached
         self.objects = [
-            a
+            weakref.ref(a)  # JAX keeps this call longer than a trace and its values, as of copied modules
             if isinstance(a, Tensor)
             and (i >= first or is_leaf(a) or (id(a.memory) in enclosed and a.memory.layout is a.layout))
             else None

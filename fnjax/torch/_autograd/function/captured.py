@@ -7,6 +7,7 @@ its own values again. What backward leaves in their `.grad` is then their gradie
 from __future__ import annotations
 
 import collections
+import copy
 import functools
 import types
 import warnings
@@ -66,7 +67,7 @@ class Draws(Stream):
     def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
         """Return a block in which the random numbers of forward are drawn again."""
         if self.operand is not None:
-            key = jax.random.wrap_key_data(self.operand.array, impl=jax.random.key_impl(self.key))
+            key = jax.random.wrap_key_data(self.operand.array, impl=self._impl)
         return super().resume(key, iteration)
 
     def check(self) -> None:
@@ -76,8 +77,17 @@ class Draws(Stream):
 
     def make_operand(self) -> Tensor:
         """Return the key data as a new operand; called outside of forward, whose trace ends earlier."""
-        self.operand = make(jax.random.key_data(self.key))
+        self.operand, self._impl = make(jax.random.key_data(self.key)), jax.random.key_impl(self.key)
         return self.operand
+
+    def release(self) -> None:
+        """Keep no traced key when the call has been made: JAX keeps the call longer than a trace."""
+        if self.operand is not None:
+            self.block = copy.copy(self.block)
+            self.block._key = self.block._root = None  # type: ignore[union-attr] # it was drawn from
+            self.operand.memory.value = LostValue()
+        elif isinstance(self.key, jax.core.Tracer):
+            self.block = None
 
 
 class Held:

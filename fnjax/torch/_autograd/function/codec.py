@@ -60,9 +60,10 @@ class TensorCodec(NamedTuple):
         )
         own = self.cls._ctx()
         own._own["needs"] = NeedsInputGrad(needs[:n])
-        objects = substituting() if any(t is not None for t in call.objects) else nullcontext()
+        references = [find and find() for find in call.objects]  # those that somebody may still refer to
+        objects = substituting() if any(t is not None for t in references) else nullcontext()
         with watch() as read, objects, Journal(is_branch=False, is_undone=True) as journal:
-            tensors = self._enter(args, needs, call.objects)
+            tensors = self._enter(args, needs, references)
             marks = [mark(t) for t in tensors]
             given = tensors[:n]
             enclosing = [t for t in given if not isinstance(t, (Tensor, *PLAIN))]

@@ -154,9 +154,13 @@ def _apply(cls: type[Function], spec: Spec, given: tuple[Any, ...], named: dict[
     draws = Draws()
     while True:
         try:
-            return _run(cls, spec, [*args, *reached], kwargs, len(reached), takes_tensors, draws, enclosed)
+            found = _run(cls, spec, [*args, *reached], kwargs, len(reached), takes_tensors, draws, enclosed)
         except NeedsInputs as e:
             reached += e.tensors or [draws.make_operand()]
+            continue
+        if draws.block is not None:
+            draws.release()
+        return found
 
 
 def _to_array(x: Any) -> Any:
