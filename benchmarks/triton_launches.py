@@ -146,6 +146,14 @@ def embedding_backward(tokens=4096, columns=1000, table=8192):
     )  # fmt: skip
 
 
+def histogram(n=1_000_000, bins=256, block=1024):
+    index = np.random.default_rng(1).integers(0, bins, n, dtype=np.int32)
+    return launch(
+        f"histogram {n} into {bins}", "atomics", "weighted_count", (blocks(n, block),),
+        index_ptr=index, weight_ptr=numbers(0, n), out_ptr=empty(bins), n=n, BLOCK=block,
+    )  # fmt: skip
+
+
 def adam(n=4_000_000, block=1024):
     second = Out(numbers(2, n) ** 2)
     return launch(
@@ -174,5 +182,6 @@ LAUNCHES = {
     "experts": experts,
     "eight-bits": eight_bits,
     "embedding-backward": embedding_backward,
+    "histogram": histogram,
     "adam": adam,
 }

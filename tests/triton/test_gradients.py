@@ -34,6 +34,7 @@ SMALL = {
     "experts": lambda: launches.experts(64, 32, 64, 3, 16),
     "eight-bits": lambda: launches.eight_bits(32, 32, 64, 16),
     "embedding-backward": lambda: launches.embedding_backward(20, 40, 8192),
+    "histogram": lambda: launches.histogram(200, 256, 64),
     "adam": lambda: launches.adam(200, 64),
 }
 

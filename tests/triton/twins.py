@@ -83,6 +83,10 @@ def embedding_backward(index, grad, *, table=8192):
     return (jnp.zeros((table, grad.shape[1])).at[index].add(grad),)
 
 
+def histogram(index, weight, *, bins=256):
+    return (jnp.zeros(bins).at[index].add(weight),)
+
+
 def adam(p, m, v, grad):
     beta1, beta2 = jnp.float32(0.9), jnp.float32(0.999)  # 1 - beta2 loses digits, in the kernel as well
     m, v = beta1 * m + (1 - beta1) * grad, beta2 * v + (1 - beta2) * grad * grad
@@ -108,6 +112,7 @@ TWINS = {
     "experts": experts,
     "eight-bits": eight_bits,
     "embedding-backward": embedding_backward,
+    "histogram": histogram,
     "adam": adam,
 }
 # The output whose gradient is taken, where it is not the first.
