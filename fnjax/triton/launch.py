@@ -35,7 +35,7 @@ from fnjax.triton.values.affine import GRID, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.blocks import make_tensor_descriptor
 from fnjax.triton.values.exceptions import KernelError, NeedsGridSplit, NeedsSequence
-from fnjax.triton.values.memory import pointer_to
+from fnjax.triton.values.pointers import pointer_to
 from fnjax.triton.values.state import State, entered, instead, is_running
 from fnjax.triton.values.tensor import Tensor
 

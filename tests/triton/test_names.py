@@ -11,7 +11,7 @@ import pytest
 import fnjax.triton.language as tl
 from fnjax import triton
 from fnjax.triton.values.blocks import BlockPointer
-from fnjax.triton.values.memory import Pointer
+from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.tensor import Tensor
 from tests.triton.case import floats
 from tests.triton.expressions import OF_BOTH, OF_X, all_of, kernels

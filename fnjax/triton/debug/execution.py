@@ -25,6 +25,7 @@ from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.affine import constant as constant_affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
+from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import State, current, entered
 from fnjax.triton.values.tensor import Tensor, aligned
 
@@ -182,7 +183,7 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- memory
 
-    def _lanes(self, pointer: Any, shape: Shape, lanes: Tensor | None) -> Any:
+    def _lanes(self, pointer: Pointer, shape: Shape, lanes: Tensor | None) -> Any:
         """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
         offset = pointer.offset
         data = offset.data if offset.affine is None else offset.affine.array(np)
@@ -198,7 +199,7 @@ class Execution:
             self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
-    def load(self, pointer: Any, shape: Shape, lanes: Tensor | None, other: Any, volatile: Any) -> Any:
+    def load(self, pointer: Pointer, shape: Shape, lanes: Tensor | None, other: Any, volatile: Any) -> Any:
         """Execute `tl.load`."""
         address, inside, outside = self._lanes(pointer, shape, lanes)
         self._report("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
@@ -215,7 +216,7 @@ class Execution:
         data[inside] = self.memory[pointer.buffer][address[inside]]
         return of_data(data.reshape((1,) * leading() + shape), kind, shape)
 
-    def store(self, pointer: Any, lanes: Tensor | None, value: Any) -> None:
+    def store(self, pointer: Pointer, lanes: Tensor | None, value: Any) -> None:
         """Execute `tl.store`; where lanes share an address, the last one's value stays."""
         shape = pointer.shape
         address, inside, outside = self._lanes(pointer, shape, lanes)
@@ -226,7 +227,7 @@ class Execution:
         self.changes += not _same(before, memory[index])
         self._report("write", pointer.buffer, index, address[outside], memory[index])
 
-    def atomic(self, name: str, pointer: Any, lanes: Tensor | None, value: Any, expected: Any, sem: Any) -> Any:
+    def atomic(self, name: str, pointer: Pointer, lanes: Tensor | None, value: Any, expected: Any, sem: Any) -> Any:
         """Execute `tl.atomic_*` lane after lane and return the old values."""
         shape = np.broadcast_shapes(pointer.shape, value.shape)
         address, inside, outside = self._lanes(pointer, shape, lanes)

@@ -17,7 +17,7 @@ from fnjax.triton.interpreter.source import Source, is_constexpr
 from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
 from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
-from fnjax.triton.values.memory import Pointer, SelectedPointer
+from fnjax.triton.values.pointers import Pointer, SelectedPointer
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
 

@@ -32,6 +32,7 @@ from fnjax.triton.values.blocks import (
     store_block,
     store_tensor_descriptor,
 )
+from fnjax.triton.values.pointers import Pointer, SelectedPointer
 from fnjax.triton.values.products import dot
 from fnjax.triton.values.reductions import (
     argmax,
@@ -150,7 +151,7 @@ def _shape(shape: Any) -> Any:
 
 def cast(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
     """Return a value in another type; TypeError where there is no such conversion."""
-    if isinstance(input, memory.Pointer | memory.SelectedPointer):
+    if isinstance(input, Pointer | SelectedPointer):
         return input.to(dtype)
     return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
 
@@ -196,7 +197,7 @@ def store(
 
 
 def _pointer(given: Any, what: Any) -> Any:
-    if not isinstance(given, memory.Pointer | memory.SelectedPointer):
+    if not isinstance(given, Pointer | SelectedPointer):
         raise TypeError(f"{what} takes a pointer, not {given!r}: pass an array for the parameter")
     return given
 
@@ -221,8 +222,8 @@ def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = N
 
 def where(condition: Any, x: Any, y: Any) -> Any:
     """Return elements of x where the condition holds, else of y; also of pointers."""
-    if isinstance(x, memory.Pointer) or isinstance(y, memory.Pointer):
-        return memory.SelectedPointer(values.as_mask(condition), x, y)
+    if isinstance(x, Pointer) or isinstance(y, Pointer):
+        return SelectedPointer(values.as_mask(condition), x, y)
     return values.where(condition, x, y)
 
 
@@ -428,12 +429,12 @@ for _function_ in (
     store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas, reshape,
     permute, trans, expand_dims, broadcast_to,
 ):  # fmt: skip
-    setattr(memory.Pointer, _function_.__name__, _function_)
+    setattr(Pointer, _function_.__name__, _function_)
 _MORE = {"to": _convert, "cast": _convert, "T": property(trans), "view": view}
 _MORE |= {"logical_and": values.logical_and, "logical_or": values.logical_or}
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)
-memory.Pointer.T, memory.Pointer.view = property(trans), view  # type: ignore[attr-defined]
+Pointer.T, Pointer.view = property(trans), view  # type: ignore[attr-defined]
 setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
 
 

@@ -11,12 +11,13 @@ from fnjax.triton.values import types, views
 from fnjax.triton.values.affine import Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
+from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import Rows, State, current
 from fnjax.triton.values.tensor import Concatenated, Tensor, as_block
 from fnjax.triton.values.views import View
 
 
-def view_of(kind: str, pointer: Any, lanes: Tensor | None, length: int) -> Any:
+def view_of(kind: str, pointer: Pointer, lanes: Tensor | None, length: int) -> Any:
     """Return the view for an address (None: there is none), and the part of the mask that it does not express.
 
     Raises:
@@ -126,7 +127,7 @@ def _try_otherwise(affine: Affine, state: State) -> None:
         raise NotVectorizable
 
 
-def without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
+def without_tail(rows: Any, view: View, pointer: Pointer, fill: Any) -> Tensor:
     """Return the elements of a view with a tail (`View.tail`), which holds `fill`."""
     data = views.to_block(rows, view, without_tail=True)
     axis, sizes = tail_of(view, pointer)
@@ -136,7 +137,7 @@ def without_tail(rows: Any, view: View, pointer: Any, fill: Any) -> Tensor:
     )
 
 
-def tail_of(view: View, pointer: Any) -> Any:
+def tail_of(view: View, pointer: Pointer) -> Any:
     """Return the axis of a view's tail, counted from the last, and the sizes of what is in memory and of the tail."""
     at, size = view.tail  # type: ignore[misc]  # there is one
     return at - view.rank, (size, pointer.shape[at - view.leading] - size)

@@ -14,7 +14,8 @@ from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_a
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.independence import are_distinct
-from fnjax.triton.values.memory import SelectedPointer, _active_lanes, flat_lanes
+from fnjax.triton.values.memory import _active_lanes, flat_lanes
+from fnjax.triton.values.pointers import Pointer, SelectedPointer
 from fnjax.triton.values.rows import update_rows
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, canonical
@@ -47,7 +48,7 @@ class UnusedOldValue(Tensor):
     data = affine = conditions = rest = known = _data = property(_asked)
 
 
-def update(name: str, pointer: Any, value: Any, mask: Any, sem: Any = None) -> Any:
+def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any, sem: Any = None) -> Any:
     """Apply an atomic operation to memory and return the old values.
 
     Args:
@@ -123,7 +124,7 @@ def _old_values(memory: Any, index: Any) -> Any:
     return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
-def _one_by_one(combine: Any, pointer: Any, memory: Any, index: Any, data: Any) -> Any:
+def _one_by_one(combine: Any, pointer: Pointer, memory: Any, index: Any, data: Any) -> Any:
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
     affine = pointer.offset.affine
     if index.shape[0] == 1 or (affine is not None and are_distinct(zip(affine.strides, affine.shape, strict=True))):
@@ -135,7 +136,7 @@ def _one_by_one(combine: Any, pointer: Any, memory: Any, index: Any, data: Any) 
     return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
-def compare_and_swap(pointer: Any, expected: Any, value: Any, sem: Any = None) -> Any:
+def compare_and_swap(pointer: Pointer, expected: Any, value: Any, sem: Any = None) -> Any:
     """Store `value` where memory equals `expected`, lane after lane, and return the old values.
 
     Raises:

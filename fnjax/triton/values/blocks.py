@@ -15,6 +15,7 @@ from fnjax.triton.values import memory, types
 from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
+from fnjax.triton.values.pointers import Pointer, SelectedPointer
 from fnjax.triton.values.tensor import Tensor
 
 
@@ -160,7 +161,7 @@ def make_block_ptr(base: Any, shape: Shape, strides: Any, offsets: Any, block_sh
         TypeError: `base` is not a pointer.
         ValueError: the lengths of the other arguments differ.
     """
-    if not isinstance(base, memory.Pointer | memory.SelectedPointer):
+    if not isinstance(base, Pointer | SelectedPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
     sizes, steps, starts = (tuple(map(_as_offset, part)) for part in (shape, strides, offsets))
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)

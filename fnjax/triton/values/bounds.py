@@ -6,12 +6,13 @@ import warnings
 from typing import Any
 
 from fnjax.triton.values.affine import Affine
+from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.views import Axis, merged, strides_of
 
 
-def refuse_outside(does: Any, pointer: Any, lanes: Tensor | None, length: int) -> Any:
+def refuse_outside(does: Any, pointer: Pointer, lanes: Tensor | None, length: int) -> Any:
     """Raise where an unmasked lane certainly writes outside of its array, whatever the values in memory; warn of reads.
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which

@@ -1,9 +1,7 @@
-"""Pointers, loads and stores: by a view of flat memory where the address is one, else by gather and scatter."""
+"""Loads and stores: by a view of flat memory where the address is one, else by gather and scatter."""
 
 from __future__ import annotations
 
-import dataclasses
-import functools
 from typing import Any
 
 import jax
@@ -13,106 +11,19 @@ from jax import lax
 
 from fnjax.triton.values import types, views
 from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail, write
-from fnjax.triton.values.affine import Shape, constant, leading
-from fnjax.triton.values.arithmetic import add, as_tensor, broadcast, cast, logical_and, logical_not, of_affine, where
+from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
+from fnjax.triton.values.pointers import Pointer, SelectedPointer, has_width
 from fnjax.triton.values.rows import read_rows
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
+from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, part_of
 from fnjax.triton.values.views import View
 
 
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["buffer", "element", "own"])
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pointer:
-    """Address in a buffer: the number of elements, of type `element`, from its start.
-
-    `own` is the type of the array where its bits are read as another, else None.
-    """
-
-    buffer: int
-    element: types.dtype
-    offset: Tensor
-    own: types.dtype | None = None
-
-    dtype = property(lambda self: types.pointer_type(self.element))
-    type = dtype
-    shape = property(lambda self: self.offset.shape)
-
-    def __add__(self, other: Any) -> Any:
-        return self.at(add(self.offset, _offset(other)))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return self.at(add(self.offset, -_offset(other)))
-
-    def __getitem__(self, index: Any) -> Any:
-        return self.at(self.offset[index])
-
-    def at(self, offset: Any) -> Any:
-        """Return the pointer with another offset."""
-        return dataclasses.replace(self, offset=offset)
-
-    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
-        """Return the pointer as one to another type: loads and stores reinterpret the bits of the array.
-
-        Raises:
-            TypeError: `kind` is not a pointer's type, or memory cannot be read in it (`reinterpreted`).
-        """
-        kind = types.as_type(kind)
-        if not isinstance(kind, types.pointer_type):
-            raise TypeError(f"a pointer to {self.element} is not of type {kind}: arrays have no addresses in JAX")
-        return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
-
-
-@functools.partial(jax.tree_util.register_dataclass, data_fields=["mask", "yes", "no"], meta_fields=[])
-@dataclasses.dataclass(frozen=True, eq=False)
-class SelectedPointer:
-    """Selection between two pointers, possibly into different arrays: `yes` where `mask` holds, else `no`."""
-
-    mask: Tensor
-    yes: Any
-    no: Any
-
-    dtype = property(lambda self: self.yes.dtype)
-    element = property(lambda self: self.yes.element)
-    shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
-
-    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
-        """Return the selection with both pointers converted."""
-        return SelectedPointer(self.mask, self.yes.to(kind), self.no.to(kind))
-
-    def __add__(self, other: Any) -> Any:
-        return SelectedPointer(self.mask, self.yes + other, self.no + other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Any:
-        return SelectedPointer(self.mask, self.yes - other, self.no - other)
-
-    def __getitem__(self, index: Any) -> Any:
-        return SelectedPointer(self.mask, self.yes[index], self.no[index])
-
-
-def _offset(value: Any) -> Any:
-    """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
-    if isinstance(value, Pointer | SelectedPointer):
-        raise TypeError("two pointers are added or subtracted")
-    value = as_tensor(value)
-    if not value.dtype.is_int():
-        raise TypeError(f"a pointer moves by integers, not by {value.dtype}")
-    return cast(value, types.int64)
-
-
-def pointer_to(buffer: int, element: Any) -> Any:
-    """Return a pointer to the first element of a buffer."""
-    return Pointer(buffer, element, of_affine(constant(0), types.int64))
-
-
-def _active_lanes(mask: Any, shape: Shape) -> Any:
+def _active_lanes(mask: Any, shape: Shape) -> Tensor | None:
     """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
-    active = current().active
+    active: Tensor | None = current().active
     if mask is None:
         return active
     mask = as_tensor(mask)
@@ -121,7 +32,7 @@ def _active_lanes(mask: Any, shape: Shape) -> Any:
     return mask if active is None else logical_and(mask, active)
 
 
-def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = False) -> Any:
+def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None, volatile: bool = False) -> Any:
     """Return the elements at an address; where the mask does not hold, `other` or zero.
 
     Raises:
@@ -174,25 +85,22 @@ def load(pointer: Any, mask: Any = None, other: Any = None, volatile: bool = Fal
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
 
 
-def _other_programs(mask: Tensor, pointer: Any) -> Tensor | None:
+def _other_programs(mask: Tensor, pointer: Pointer) -> Tensor | None:
     """Return a mask as a scalar of each program; None where lanes differ, or addresses along the same leading axes."""
-    if mask.conditions is None or mask.rest is not None or current().vectorized_loops:
+    affine = pointer.offset.affine
+    if mask.conditions is None or mask.rest is not None or affine is None or current().vectorized_loops:
         return None
-    alike = all(
-        n == 1 or m > 1
-        for c in mask.conditions
-        for m, n in zip(pointer.offset.affine.base.shape, c.base.shape, strict=True)
-    )
+    alike = all(n == 1 or m > 1 for c in mask.conditions for m, n in zip(affine.base.shape, c.base.shape, strict=True))
     if alike or any(any(c.strides) for c in mask.conditions):
         return None
     return Tensor(None, types.int1, (), conditions=tuple(c.reshaped((), ()) for c in mask.conditions))
 
 
-def _everywhere(mask: Any) -> Any:
+def _everywhere(mask: Any) -> Tensor:
     return as_tensor(True) if mask is None else as_tensor(mask)
 
 
-def store(pointer: Any, value: Any, mask: Any = None) -> None:
+def store(pointer: Pointer | SelectedPointer, value: Any, mask: Any = None) -> None:
     """Store a value where the mask holds. Where several programs store to one address, the last one's value stays.
 
     Raises:
@@ -223,7 +131,7 @@ def store(pointer: Any, value: Any, mask: Any = None) -> None:
     _scatter(memory, pointer, lanes, value)
 
 
-def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
+def _write_view(pointer: Pointer, view: View, remaining: Tensor | None, value: Tensor) -> bool:
     """Store a value through a view; return False, and do nothing, if the mask decides which program writes last."""
     state = current()
     sizes = [dim.high - dim.low for dim in view.dimensions]
@@ -245,7 +153,7 @@ def _write_view(pointer: Any, view: View, remaining: Any, value: Any) -> Any:
     return True
 
 
-def _over_block(value: Any, full: Any, is_mask: bool = False) -> Any:
+def _over_block(value: Tensor, full: Shape, is_mask: bool = False) -> jax.Array | None:
     """Return a value as an array over the axes of a view.
 
     Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
@@ -260,7 +168,7 @@ def _over_block(value: Any, full: Any, is_mask: bool = False) -> Any:
     return jnp.broadcast_to(data, full)
 
 
-def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) -> Any:
+def flat_lanes(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, *values: Any) -> Any:
     """Return flat indices and values of all lanes, in the order of programs.
 
     Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
@@ -281,7 +189,7 @@ def flat_lanes(memory: Any, pointer: Any, lanes: Tensor | None, *values: Any) ->
     return jnp.where(outside, length, index), *arrays[1:]
 
 
-def _scatter(memory: Any, pointer: Any, lanes: Tensor | None, value: Any) -> None:
+def _scatter(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, value: Tensor) -> None:
     """Store a value by a scatter in which, for each address, only the last lane writes."""
     index, data = flat_lanes(memory, pointer, lanes, value)
     order = jnp.arange(index.shape[0], dtype=jnp.int32)
@@ -293,48 +201,15 @@ def _scatter(memory: Any, pointer: Any, lanes: Tensor | None, value: Any) -> Non
 # ------------------------------------------------------------------------------- arrays whose bits are read as others
 
 
-def reinterpreted(pointer: Any, kind: types.dtype) -> Any:
-    """Return a pointer that reads the bits of its array as elements of another type.
-
-    Raises:
-        TypeError: the types differ in width, and one has 64 bits that JAX leaves off, or has booleans.
-    """
-    own = pointer.own or pointer.element
-    if kind == own:
-        return Pointer(pointer.buffer, own, _in_units(pointer, own))
-    if _has_width(own, kind):
-        return Pointer(pointer.buffer, kind, _in_units(pointer, kind), own)
-    for each in (own, kind):
-        if is_narrowed(each):
-            raise needs_64_bits(f"a pointer to {own} as one to {kind}")
-    if types.int1 in (own, kind):
-        raise TypeError(f"a pointer to {own} cannot be read as one to {kind}: convert the array with .astype(...)")
-    offset = _in_units(pointer, kind)
-    # Addresses in other units are compared with nothing: they stay arrays, and memory is gathered.
-    return Pointer(pointer.buffer, kind, Tensor(offset.array(), types.int64, offset.shape), own)
-
-
-def _has_width(a: Any, b: Any) -> Any:
-    return a.itemsize == b.itemsize
-
-
-def _in_units(pointer: Any, kind: types.dtype) -> Any:
-    """Return the offset of a pointer in elements of another type."""
-    old, new = pointer.element.itemsize, kind.itemsize
-    if old == new:
-        return pointer.offset
-    return pointer.offset * (old // new) if old > new else pointer.offset // (new // old)
-
-
-def _as_bits(value: Any, kind: types.dtype) -> Any:
+def _as_bits(value: Tensor, kind: types.dtype) -> Tensor:
     """Return a value of the same width with its bits read as another type; booleans are 0 and 1."""
     return cast(value, kind, bitcast=types.int1 not in (value.dtype, kind))
 
 
-def load_bits(pointer: Any, mask: Any, other: Any, volatile: Any) -> Any:
+def load_bits(pointer: Pointer, mask: Any, other: Any, volatile: Any) -> Any:
     """Return elements whose bits are read as another type than the array's."""
-    own, kind = pointer.own, pointer.element
-    if _has_width(own, kind):
+    own, kind = pointer.own or pointer.element, pointer.element
+    if has_width(own, kind):
         other = None if other is None else _as_bits(cast(as_tensor(other), kind), own)
         return _as_bits(load(Pointer(pointer.buffer, own, pointer.offset), mask, other, volatile), kind)
     state, before = _buffers_of(pointer), current().buffers[pointer.buffer]
@@ -345,11 +220,11 @@ def load_bits(pointer: Any, mask: Any, other: Any, volatile: Any) -> Any:
         state.buffers[pointer.buffer] = before
 
 
-def store_bits(pointer: Any, value: Any, mask: Any) -> None:
+def store_bits(pointer: Pointer, value: Any, mask: Any) -> None:
     """Store elements whose bits the array holds as another type."""
-    own, kind = pointer.own, pointer.element
+    own, kind = pointer.own or pointer.element, pointer.element
     value = cast(as_tensor(value), kind)
-    if _has_width(own, kind):
+    if has_width(own, kind):
         store(Pointer(pointer.buffer, own, pointer.offset), _as_bits(value, own), mask)
         return
     state = _buffers_of(pointer)
@@ -360,7 +235,7 @@ def store_bits(pointer: Any, value: Any, mask: Any) -> None:
         state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], own)
 
 
-def _buffers_of(pointer: Any) -> Any:
+def _buffers_of(pointer: Pointer) -> Any:
     """Return the state whose buffers are read in another type.
 
     Raises:
@@ -371,7 +246,7 @@ def _buffers_of(pointer: Any) -> Any:
     return current()
 
 
-def _with_type(memory: Any, kind: types.dtype) -> Any:
+def _with_type(memory: jax.Array, kind: types.dtype) -> jax.Array:
     """Return flat memory with its bits as another type; bits that do not fill an element are an error of JAX's."""
     target = canonical(kind)
     ratio = target.itemsize // memory.dtype.itemsize

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import leading
+from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed
 from fnjax.triton.values.views import View, find_view
@@ -30,7 +32,7 @@ class RowRange(NamedTuple):
     window: list[int]
     conditions: tuple[Any, ...]
 
-    def split(self, memory: Any) -> tuple[Any, Any, slice]:
+    def split(self, memory: jax.Array) -> tuple[Any, Any, slice]:
         """Return memory by rows, the numbers as an array over leading and block axes, and the columns."""
         rows, (one,) = memory.reshape(-1, self.length), self.view.dimensions
         number = aligned(self.number.array(), self.view.rank - self.view.leading)
@@ -38,7 +40,7 @@ class RowRange(NamedTuple):
         return rows, _wrapped(number, self.length, len(rows), self.number.dtype), columns
 
 
-def rows_of(pointer: Any, lanes: Tensor | None, memory: Any) -> RowRange | None:
+def rows_of(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> RowRange | None:
     """Return addresses in flat memory as rows; None where they are not the same range of columns for each row."""
     if pointer.offset.row is None:
         return None
@@ -55,7 +57,7 @@ def rows_of(pointer: Any, lanes: Tensor | None, memory: Any) -> RowRange | None:
     return RowRange(row, length, view, window, tuple(conditions[i] for i in view.remaining))
 
 
-def read_rows(pointer: Any, lanes: Tensor | None, memory: Any) -> Any:
+def read_rows(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> Any:
     """Return the elements of flat memory at an address, over leading and block axes, rather by rows than by elements.
 
     Lanes that the mask leaves out hold any element, or zero. None where the address is not by rows.
@@ -72,7 +74,7 @@ def read_rows(pointer: Any, lanes: Tensor | None, memory: Any) -> Any:
     return data.transpose([[*others, *window].index(d) for d in range(found.view.rank)])
 
 
-def update_rows(name: str, pointer: Any, value: Tensor, lanes: Tensor | None, memory: Any) -> Any:
+def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None, memory: jax.Array) -> Any:
     """Return memory after an atomic of all programs at once, by rows rather than by elements.
 
     Args:

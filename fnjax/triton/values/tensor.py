@@ -1,8 +1,23 @@
 """Values of a kernel: arrays with leading axes (grid, vectorised loops) before the axes of the block.
 
-A value has size 1 along axes that it does not depend on. Known integers stay affine expressions (`affine`) or NumPy
-arrays. A mask made by comparing them stays a list of conditions (affine expressions that must be at least 0) and
-becomes an array only where an array is needed.
+Leading axes. All values in use at one moment have `leading()` of them, of the sizes `State.lead`, or of size 1 where
+they do not depend on the axis: first those of the grid, its last axis first (an axis that is split has several), then
+one for each vectorised loop around, the outermost first. `State.vectorizing` adds the axis of a loop: what was made
+before it gets the axis by `VectorizedLoop.with_axis`, and what is used after it loses it by `without_axis`. A
+loop that is traced sequentially has no axis; its `LoopVariable` is a term of affine expressions.
+
+A tensor has one of four representations, and `data` returns it as an array:
+
+- an array (`_data`): NumPy's if its values are known while tracing, else JAX's. Its block may have fewer axes than
+  `shape`: `aligned` inserts the missing ones in front;
+- an affine expression (`affine`), of integers: `_data` is None, or the same values as a NumPy array;
+- conditions (`conditions`, `rest`), of a mask: it holds where all these affine expressions are at least 0 and the mask
+  `rest`, if there is one, holds. `_data` as before. They become an array where an array is needed;
+- what a subclass has instead: two parts (`Concatenated`), a mask that clears it (`Guarded`), terms of a sum over a
+  loop (`vectorize.Sum`), or nothing (`atomics.UnusedOldValue`). `_data`, `affine` and `conditions` are then None, or
+  raise.
+
+An array may say in addition how it was made: `factors` of a matrix product, `row` times a length plus an expression.
 """
 
 from __future__ import annotations
@@ -10,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,7 +39,7 @@ from fnjax.triton.values.state import check_size
 KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
 
 
-def canonical(kind: types.dtype) -> Any:
+def canonical(kind: types.dtype) -> np.dtype[Any]:
     """Return the NumPy dtype that arrays of a type have: 64 bits only where JAX allows them."""
     return jax.dtypes.canonicalize_dtype(kind.array)
 
@@ -34,7 +49,7 @@ def is_narrowed(kind: types.dtype) -> bool:
     return kind.kind in "iu" and canonical(kind).itemsize < kind.array.itemsize
 
 
-def for_jax(data: Any, kind: types.dtype) -> Any:
+def for_jax(data: Array, kind: types.dtype) -> jax.Array:
     """Return `data` as a JAX array of a type's dtype.
 
     Raises:
@@ -59,15 +74,17 @@ def _refuse_wide(low: Any, high: Any, kind: types.dtype) -> None:
             raise needs_64_bits(f"the number {number} of {kind}")
 
 
-def needs_64_bits(what: Any) -> Any:
+def needs_64_bits(what: object) -> TypeError:
     """Return the error for `what`, which 32 bits would compute wrongly."""
     return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
 
 
-class Tensor:
-    """Value of a kernel, for all programs at once.
+Array = np.ndarray | jax.Array
+Conditions = tuple[Affine, ...]
 
-    It is held as an array, as an affine expression, or (masks) as conditions.
+
+class Tensor:
+    """Value of a kernel, for all programs at once, in one of the representations that the module's docstring lists.
 
     Attributes:
         shape: the block's shape.
@@ -92,12 +109,12 @@ class Tensor:
 
     def __init__(
         self,
-        data: Any,
-        dtype: Any,
-        shape: Shape,
+        data: Array | None,
+        dtype: types.dtype,
+        shape: Sequence[int],
         affine: Affine | None = None,
-        conditions: Any = None,
-        rest: Any = None,
+        conditions: Conditions | None = None,
+        rest: Tensor | None = None,
     ) -> None:
         self._data, self._type, self.shape = data, dtype, tuple(shape)
         self.affine, self.conditions, self.rest = affine, conditions, rest
@@ -128,7 +145,7 @@ class Tensor:
             found = self.affine.array(xp).astype(self._type.array if xp is np else canonical(self._type))
         else:
             found = np.ones((1,) * leading(), bool) if self.rest is None else self.rest.data
-            for affine in self.conditions:
+            for affine in self.conditions or ():
                 met = affine.array(np if is_small(affine) else jnp) >= 0
                 found = pair(operator.and_, found, met)
         if isinstance(found, np.ndarray):  # a tracer is not cached: it would leak out of the loop that is being traced
@@ -142,7 +159,7 @@ class Tensor:
             return isinstance(self._data, np.ndarray)
         if self.affine is not None:
             return is_small(self.affine)
-        return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions))
+        return (self.rest is None or self.rest.known) and all(map(is_small, self.conditions or ()))
 
     def uniform(self) -> Any:
         """Return the Python scalar of a known scalar that is the same in all programs; else None."""
@@ -152,11 +169,11 @@ class Tensor:
                 return data.flat[0].item()
         return None
 
-    def array(self) -> Any:
+    def array(self) -> jax.Array:
         """Return the values as a JAX array of the type's dtype."""
         return for_jax(self.data, self._type)
 
-    def filled(self) -> Any:
+    def filled(self) -> jax.Array:
         """Return the array with the block's axes broadcast to their full size."""
         data = self.array()
         return jnp.broadcast_to(data, data.shape[: leading()] + self.shape)
@@ -213,7 +230,12 @@ class Tensor:
 
         return self.rearranged(shape, moved, lambda data: data[tuple(axes)])
 
-    def rearranged(self, shape: Any, on_affine: Any, on_data: Any) -> Tensor:
+    def rearranged(
+        self,
+        shape: Sequence[int],
+        on_affine: Callable[[Affine], Affine] | None,
+        on_data: Callable[[Any], Any],
+    ) -> Tensor:
         """Return the elements in other positions of a block (transposed, indexed, reshaped).
 
         Args:
@@ -301,7 +323,12 @@ class Guarded(Tensor):
         super().__init__(None, inner.dtype, inner.shape)
         self.inner, self.mask, self.select = inner, mask, select
 
-    def rearranged(self, shape: Any, on_affine: Any, on_data: Any) -> Tensor:
+    def rearranged(
+        self,
+        shape: Sequence[int],
+        on_affine: Callable[[Affine], Affine] | None,
+        on_data: Callable[[Any], Any],
+    ) -> Tensor:
         """Return the elements in other positions of a block, as `Tensor.rearranged` does."""
         return Guarded(self.inner.rearranged(shape, on_affine, on_data), self.mask, self.select)
 
@@ -349,7 +376,7 @@ def part_of(tensor: Tensor, axis: int, sizes: tuple[int, int], position: int) ->
     return tensor.rearranged(shape, moved, lambda data: data[lanes] if data.shape[axis] > 1 else data)
 
 
-def as_block(affine: Affine, shape: Shape) -> Any:
+def as_block(affine: Affine, shape: Shape) -> Affine:
     """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
     missing = len(shape) - len(affine.shape)
     return affine.reshaped(shape, (0,) * missing + affine.strides)
