@@ -182,6 +182,21 @@ def test_methods_of_pointers_store():
 
 
 @triton.jit
+def histogram_kernel(x_ptr, out_ptr, n, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out_ptr + tl.arange(0, 256), tl.histogram(tl.load(x_ptr + lanes), 256, mask=lanes < n))
+
+
+@pytest.mark.parametrize("dtype", [jnp.uint8, jnp.int8, jnp.int32])
+def test_a_histogram_counts_what_is_in_its_range(dtype):
+    """Integers outside of the bins, whose number a narrow type cannot hold, and masked lanes do not count."""
+    x = np.array([0, 0, 255, 300, -1, 7, 7, 7]).astype(dtype)
+    wanted = np.bincount([v for v in x[:6].astype(int) if 0 <= v < 256], minlength=256)
+    found = histogram_kernel[(1,)](jnp.asarray(x), jnp.zeros(256, jnp.int32), 6, N=8)
+    np.testing.assert_array_equal(found, wanted)
+
+
+@triton.jit
 def target_kernel(out_ptr):
     target = tl.target_info.current_target()
     if tl.target_info.is_cuda() and target.backend == "cuda":

@@ -298,9 +298,6 @@ def logical_not(value: Any) -> Tensor:
     return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
 
 
-_MIRROR = {"less": "greater", "less_equal": "greater_equal"}
-
-
 def compare(name: str, a: Any, b: Any) -> Tensor:
     """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
     a, b, kind = to_common_type(a, b, weak=False)

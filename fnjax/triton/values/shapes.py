@@ -195,6 +195,7 @@ def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
     """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
     bins = filled(input)
+    bins = bins if bins.dtype.itemsize >= 4 else bins.astype(jnp.int32)  # a narrow type may not hold `num_bins`
     inside = (bins >= 0) & (bins < num_bins)
     if mask is not None:
         inside = inside & filled(values.broadcast(mask, input.shape))
