@@ -149,8 +149,8 @@ def embedding_backward(tokens=4096, columns=1000, table=8192):
 def histogram(n=1_000_000, bins=256, block=1024):
     index = np.random.default_rng(1).integers(0, bins, n, dtype=np.int32)
     return launch(
-        f"histogram {n} into {bins}", "atomics", "weighted_count", (blocks(n, block),),
-        index_ptr=index, weight_ptr=numbers(0, n), out_ptr=empty(bins), n=n, BLOCK=block,
+        f"histogram {n} into {bins}", "atomics", "count", (blocks(n, block),),
+        index_ptr=index, out_ptr=Out(np.zeros(bins, np.int32)), n=n, BLOCK=block,
     )  # fmt: skip
 
 

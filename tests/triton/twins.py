@@ -83,8 +83,8 @@ def embedding_backward(index, grad, *, table=8192):
     return (jnp.zeros((table, grad.shape[1])).at[index].add(grad),)
 
 
-def histogram(index, weight, *, bins=256):
-    return (jnp.zeros(bins).at[index].add(weight),)
+def histogram(index, *, bins=256):
+    return (jnp.zeros(bins, jnp.int32).at[index].add(1),)
 
 
 def adam(p, m, v, grad):
@@ -115,6 +115,7 @@ TWINS = {
     "histogram": histogram,
     "adam": adam,
 }
+WITHOUT_GRADIENT = {"histogram"}  # of integers
 # The output whose gradient is taken, where it is not the first.
 DIFFERENTIATED = {"cross-entropy": 1, "cross-entropy-uneven": 1}
 

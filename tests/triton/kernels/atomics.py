@@ -30,15 +30,6 @@ def count_kernel(index_ptr, out_ptr, n, BLOCK: tl.constexpr):
 
 
 @triton.jit
-def weighted_count_kernel(index_ptr, weight_ptr, out_ptr, n, BLOCK: tl.constexpr):
-    """A histogram of weights."""
-    lanes = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    mask = lanes < n
-    index = tl.load(index_ptr + lanes, mask=mask, other=0)
-    tl.atomic_add(out_ptr + index, tl.load(weight_ptr + lanes, mask=mask, other=0.0), mask=mask)
-
-
-@triton.jit
 def scatter_add_kernel(index_ptr, x_ptr, out_ptr, columns, BLOCK: tl.constexpr):
     """The gradient of an embedding."""
     row = tl.program_id(0)
