@@ -223,9 +223,12 @@ def unknown_kernel(x_ptr, out_ptr, n, C: tl.constexpr):
 
 @pytest.mark.parametrize("n", [0, 7, T, T + 3])
 def test_the_number_of_iterations_may_be_unknown(n):
-    """Rows are updated in place, also where it is known when the program runs only; those outside are dropped."""
+    """Rows are updated in place, without a copy of memory, where it is known when it runs; others are dropped."""
     x, out = (jax.random.normal(jax.random.key(i), (T, C)) for i in range(2))
     launch = jax.jit(lambda x, out, n: unknown_kernel[(1,)](x, out, n, C=C))
     assert "scatter" not in launch.lower(x, out, n).as_text()
     _, wanted = lax.scan(lambda h, row: (jnp.exp(-h * h) + row,) * 2, jnp.zeros(C), x)
     np.testing.assert_allclose(launch(x, out, n), jnp.concatenate([wanted[:n], out[n:]]), rtol=1e-6)
+    many = jnp.zeros((4000, C))
+    memory = launch.lower(many, many, n).compile().memory_analysis()
+    assert memory.temp_size_in_bytes < many.nbytes / 10

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import Affine, LoopVariable, along_axis
+from fnjax.triton.values.affine import MANY, Affine, LoopVariable, along_axis
 
 
 @dataclasses.dataclass
@@ -66,6 +66,16 @@ class Dimension:
     def layout(self) -> tuple[int, int, int, int]:
         """Stride, number of rows, and rows of padding in front and at the end."""
         return self.stride, self.count, self.before, self.after
+
+    @property
+    def unbounded(self) -> bool:
+        """Return True for a single row that a loop of unknown length moves: memory is not padded, a copy, for it."""
+        return self.size == 1 and any(variable.high == MANY for variable, _ in self.terms)
+
+    @property
+    def first(self) -> Any:
+        """The first row, without padding; an array where it depends on loop variables."""
+        return sum((v.value * c for v, c in self.terms), start=self.start + self.low)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -302,6 +312,8 @@ def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, fac
             before, after = max(0, -(start + moves[0])), max(0, start + moves[1] + axis.size - there)
             before, after = min(before, axis.size), min(after, axis.size)  # a start farther outside reads padding only
         dimension = Dimension(stride, there, start, own, low, high, axis.size, before, after)
+        if dimension.unbounded:
+            dimension = dataclasses.replace(dimension, before=0, after=0)
         return [dimension, *deeper], (0 if empty else (end - 1) * stride + reach), expressed | taken
     return None
 
@@ -324,10 +336,8 @@ def _starts(view: View) -> Any:
     starts: list[Any] = []
     for dimension in view.dimensions:
         empty = dimension.low == dimension.high  # all of it is outside of memory, where no slice may start
-        start: Any = 0 if empty else dimension.start + dimension.low + dimension.before
-        for variable, coefficient in dimension.terms:
-            start = start + variable.value * coefficient
-        if dimension.before or dimension.after:
+        start: Any = 0 if empty else dimension.first + dimension.before
+        if dimension.before or dimension.after or dimension.unbounded:
             most = dimension.before + dimension.count + dimension.after - dimension.size
             start = jnp.clip(start, 0, most) if dimension.terms else min(max(start, 0), most)
         starts.append(start)
@@ -337,18 +347,29 @@ def _starts(view: View) -> Any:
     return starts
 
 
+def _where_inside(view: View, rows: Any, otherwise: Any) -> Any:
+    """Return `rows` where those of unbounded dimensions are in memory, else `otherwise`."""
+    for dimension in view.dimensions:
+        if dimension.unbounded:
+            rows = jnp.where((dimension.first >= 0) & (dimension.first < dimension.count), rows, otherwise)
+    return rows
+
+
 def read(rows: Any, view: View) -> Any:
     """Return the view's elements, indices low to high of each dimension, from memory as `as_rows` returns it."""
     sizes = [d.high - d.low for d in view.dimensions]
     if view.dynamic:
-        return lax.dynamic_slice(rows, _starts(view), sizes)
+        return _where_inside(view, lax.dynamic_slice(rows, _starts(view), sizes), jnp.zeros((), rows.dtype))
     return lax.slice(rows, _starts(view), [start + size for start, size in zip(_starts(view), sizes, strict=True)])
 
 
 def write(rows: Any, view: View, value: Any) -> Any:
     """Return memory in the layout of a view with its elements replaced by `value`, which has the shape of `read`'s."""
-    whole = value.shape == rows.shape and not view.dynamic
-    return value if whole else lax.dynamic_update_slice(rows, value, _starts(view))
+    if value.shape == rows.shape and not view.dynamic:
+        return value
+    if any(dimension.unbounded for dimension in view.dimensions):
+        value = _where_inside(view, value, lax.dynamic_slice(rows, _starts(view), value.shape))
+    return lax.dynamic_update_slice(rows, value, _starts(view))
 
 
 def as_flat(rows: Any, layout: Any, length: int) -> Any:
