@@ -119,16 +119,6 @@ for v in (x * 2, x * 3):
 return x / low + best
 """,
     ),
-    "Largest": (  # Python's max, min and sorted of tensors
-        ["randn(4), None"],
-        """
-squares = [x[i] ** 2 for i in range(4)]
-low, high = min(squares), max(v + 1 for v in squares)
-first = sorted([x.max(), x.min()], reverse=True)[0]
-size = max(x.shape) + max([len(s) for s in ('a', 'bc')], default=0)
-return x * low + high * first * size
-""",
-    ),
     "Skipping": (  # continue where a tensor's value says so
         ["randn(6), None"],
         """
@@ -152,18 +142,6 @@ for v in x * 2:
         continue
     n += 1
 return x * n
-""",
-    ),
-    "AnyOf": (  # any() and all() of tensors' values and of Python's
-        ["randn(4), None", "randn(4) + 9, 2"],
-        """
-if any(v < 0 for v in x):
-    x = x * 2
-if all([v > 0 for v in (x.min(), x.max())]) and k:
-    x = x * k
-if not any(d > 9 for d in x.shape):
-    x = x + 1
-return x * 1
 """,
     ),
     "FromADictionary": (  # tensors and numbers in one dictionary, in conditions

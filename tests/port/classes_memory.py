@@ -236,10 +236,6 @@ class SeveralEntriesAtOnce(Function):
         return gx
 """,
     ),
-    "WrittenChoice": (
-        "randn(3, 4), randn(4), True, 3.0",
-        _WRITTEN_CHOICE.replace("NAME", "WrittenChoice"),
-    ),  # a write to one of two, chosen by Python
     "SavedRows": (  # backward that writes to what was saved, row by row
         "randn(6, 3), randn(3, 3), 2",
         """
@@ -417,7 +413,7 @@ class Leading(Function):
             out = torch.cat((out, x[b:b + 1] * 2), 0)
         large = torch.empty_like(x)
         torch.gt(x, 0, out=large)
-        z = torch.exp(y, out=y if flag else None)
+        z = torch.exp(y, out=y)
         if seen is not None:
             z = z + seen
         ctx.save_for_backward(x, w, large)

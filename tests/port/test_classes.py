@@ -25,7 +25,6 @@ from tests.port import (
     classes_recomputing,
     classes_selections,
     classes_structure,
-    classes_trees,
     classes_values,
     classes_views,
 )
@@ -47,7 +46,6 @@ _FILES = (
     classes_recomputing,
     classes_selections,
     classes_structure,
-    classes_trees,
     classes_values,
     classes_views,
 )
@@ -62,7 +60,7 @@ ROUNDED = {
 # are saved as tensors; gradients that a method takes itself; variables that only a traced branch of a loop binds,
 # branches of numbers next to arrays.
 AS_THEY_ARE = {
-    *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "TreeOrder", "BesselI"),
+    *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
     *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),

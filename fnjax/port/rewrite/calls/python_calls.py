@@ -34,7 +34,7 @@ from fnjax.port.known.facts import (
     list_memrefs,
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
-from fnjax.port.rewrite.values.binding import find_held_memref, list_entries
+from fnjax.port.rewrite.values.binding import find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import ARRAYS, MISSING, PARAMETERS, fill, find_operation, read_literal, unparse
 from fnjax.port.torch.python_functions import BY_TEXT, MATH, STATIC_BUILTINS
 
@@ -115,6 +115,9 @@ def port_typing_cast(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     return ev.port(node.args[1].value) if len(node.args) == 2 else None
 
 
+_CHOOSING = frozenset({"max", "min", "sorted", "any", "all"})
+
+
 @call_of("builtins.")
 def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate `len(x)`, `range(n)`, `float(t)`, `max(a, b)`."""
@@ -134,6 +137,9 @@ def port_builtin(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if name in {"range", "slice"} and traced:
         ev.report_untraced(node, f"{name}() of a tensor's value is unknown under jit")
     starred = any(a.star and find_any_element(v).traced for a, v in zip(node.args, values, strict=True))
+    one = sum(a.keyword is None for a in node.args) == 1 and not node.args[0].star
+    if name in _CHOOSING and one and iterate_over(ev, node.args[0].value, values[0]).traced:
+        ev.report_untraced(node, f"{name}() needs the values of tensors, which are unknown under jit")
     if name in {"max", "min"} and (starred or (traced and len(values) > 1)):
         return _port_choice(ev, node, name, values)
     if name in {"abs", "round", "pow"} and traced:
