@@ -1,10 +1,10 @@
-"""Count the files in which each rule of the porter answers, and those that run each statement of `rewrite`.
+"""Count the files in which each rule of the porter answers, the classes that it serves, and what runs of `rewrite`.
 
     python tools/port_rules.py [--folder DIR] [--below N] [--statements [FILE]] [--ports FILE]
 
 The files are those of the tests' corpora: classes (tests/port/classes_*.py), custom operators, collectives and
-kernels, each class a file; `--folder` adds all files of a folder, as tools/port_corpus.py has fetched them. A rule that
-answers in fewer than three files earns its place by the class of code that its docstring names. `--ports` writes what
+kernels, each class a file; `--folder` adds all files of a folder, as tools/port_corpus.py has fetched them. A rule
+serves the classes of these files that become JAX source, where it answers in their file. `--ports` writes what
 all files become, findings included: a change of the porter that should change nothing leaves this as it is.
 
 Needs Python 3.12 (sys.monitoring), but for `--ports`.
@@ -22,10 +22,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from fnjax.port import port_source
-from fnjax.port.analysis import registry
-
 ROOT = pathlib.Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
+
+from fnjax.port import port_source  # noqa: E402 - of this folder
+from fnjax.port.analysis import registry  # noqa: E402
+
 REWRITE = ROOT / "fnjax" / "port" / "rewrite"
 OPERATORS = ("test_custom_operators", "test_library_operators", "test_verify_operators")
 TOOL = 3  # the number that sys.monitoring knows this tool by
@@ -33,7 +35,6 @@ TOOL = 3  # the number that sys.monitoring knows this tool by
 
 def list_files(folder: pathlib.Path | None) -> Iterator[tuple[str, str, list[str] | None]]:
     """Yield the corpus, text and classes of each file."""
-    sys.path.insert(0, str(ROOT))
     from tests.port import test_classes, triton_sources
 
     for name in test_classes.CASES:
@@ -71,6 +72,7 @@ class Answers:
         self.file = ""
         self.found: dict[Any, set[str]] = collections.defaultdict(set)
         self.asked: collections.Counter[Any] = collections.Counter()
+        self.classes: collections.Counter[str] = collections.Counter()  # of a file that become JAX source
         for rules in registry.NODES.values():
             rules[:] = [replace(r, rule=self.count(r.rule)) for r in rules]
         registry.CALLS[:] = [replace(r, rule=self.count(r.rule)) for r in registry.CALLS]
@@ -139,13 +141,14 @@ def write_ports(files: list[tuple[str, str, list[str] | None]], path: pathlib.Pa
 def show(rules: dict[Any, str], answers: Answers, below: int) -> None:
     """Print a line for each rule: files of each corpus, questions, name."""
     corpora = sorted({file.split()[0] for found in answers.found.values() for file in found})
-    print(f"\n{'files':>6} {' '.join(f'{c:>11}' for c in corpora)} {'asked':>8}  rule")
+    print(f"\n{'serves':>6} {'files':>6} {' '.join(f'{c:>11}' for c in corpora)} {'asked':>8}  rule")
     for rule in sorted(rules, key=lambda r: (len(answers.found[r]), r.__module__, r.__name__)):
         found = answers.found[rule]
         if len(found) < below:
             each = " ".join(f"{sum(f.split()[0] == c for f in found):>11}" for c in corpora)
             where = f"{rule.__module__.removeprefix('fnjax.port.rewrite.')}.{rule.__name__}"
-            print(f"{len(found):>6} {each} {answers.asked[rule]:>8}  {where} ({rules[rule][:60]})")
+            serves = sum(answers.classes[f] for f in found if f.startswith("folder"))
+            print(f"{serves:>6} {len(found):>6} {each} {answers.asked[rule]:>8}  {where} ({rules[rule][:60]})")
     counts = [len(answers.found[r]) for r in rules]
     few = sum(0 < n < 3 for n in counts)
     asked = answers.asked.total()
@@ -184,7 +187,8 @@ def main() -> None:
     answers, lines = Answers(), Lines()
     for number, (corpus, text, classes) in enumerate(files):
         answers.file = f"{corpus} {number}"
-        port_source(text, classes=classes, strict=True)
+        ported = port_source(text, classes=classes)
+        answers.classes[answers.file] = sum(c.status == "ported" for c in ported.classes)
         lines.end_file()
     counts = collections.Counter(corpus for corpus, *_ in files)
     print(", ".join(f"{corpus}: {n} files" for corpus, n in counts.items()))
