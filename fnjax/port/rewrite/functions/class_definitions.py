@@ -76,7 +76,8 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
         program.members.pop(node.body.body[i], None)
     body = [line for i in range(len(node.body.body)) for line in made[i]]
     sums = program.collective and not cls.methods.keys().isdisjoint({"backward", "vjp"})
-    options = [parse_line(f"{n} = True") for n, holds in (("device_copies", sums), ("pytree", cls.containers)) if holds]
+    copies, containers = "device_copies = True  # outputs are each device's own, as in PyTorch", "pytree = True"
+    options = [parse_line(line) for line, holds in ((copies, sums), (containers, cls.containers)) if holds]
     if cls.is_function and options:
         start = len(made[0]) if node.get_docstring() is not None else 0
         body[start:] = [*(_set_off(options) if start else options), *_set_off(body[start:])]
