@@ -119,31 +119,6 @@ for v in (x * 2, x * 3):
 return x / low + best
 """,
     ),
-    "Skipping": (  # continue where a tensor's value says so
-        ["randn(6), None"],
-        """
-s = torch.zeros((), dtype=x.dtype)
-for i in range(6):
-    if x[i] < 0:
-        continue
-    if x[i] > 1:
-        s = s + 1
-        continue
-    s = s + x[i]
-return x * s
-""",
-    ),
-    "OverEntries": (  # a loop over entries that counts some of them
-        ["randn(6), None"],
-        """
-n = 0
-for v in x * 2:
-    if k is not None or v < 0:
-        continue
-    n += 1
-return x * n
-""",
-    ),
     "FromADictionary": (  # tensors and numbers in one dictionary, in conditions
         ["randn(4), None"],
         """

@@ -39,26 +39,6 @@ class ForBreak(Function):
         return g / (2 * y)
 """,
     ),
-    "WhileT2": (  # a while with a counter and a tensor in its condition
-        "rand(5) + 1",
-        """
-class WhileT2(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x
-        n = 0
-        while n < 20 and (y * y - x).abs().max() > 1e-6:
-            y = 0.5 * (y + x / y)
-            n += 1
-        ctx.save_for_backward(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g / (2 * y)
-""",
-    ),
     "MaxPy": (  # Python's max of a tensor's value
         "randn(5, 3)",
         """
@@ -67,25 +47,6 @@ class MaxPy(Function):
     def forward(ctx, x):
         s = max(x.abs().max().item(), 1e-8)
         return x / s
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "Converged": (  # a loop whose flag a comparison of tensors sets, and a copy in place
-        "rand(5) + 1",
-        """
-class Converged(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        converged = False
-        while not converged:
-            new = 0.5 * (y + x / y)
-            converged = torch.allclose(new, y)
-            y.copy_(new)
-        return y
 
     @staticmethod
     def backward(ctx, g):
@@ -181,34 +142,6 @@ class NormClip(Function):
         return g
 """,
     ),
-    "BoolOfValues": (  # bool() of tensors in conditions, kept on ctx, and in a loop
-        "randn(3, 4), randn(1)",
-        """
-class BoolOfValues(Function):
-    @staticmethod
-    def forward(ctx, x, w):
-        large = bool((x > 1).any()) and not bool((x < -3).all())
-        y = x * w
-        y = y * 2 if large else y - 1
-        if bool(w > 0):
-            y = y + 1
-        while bool(y.abs().max() > 1):
-            y = y / 2
-        ctx.large = large
-        ctx.save_for_backward(w)
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        for gradient in (g,):
-            if gradient is not None and not bool(torch.isfinite(gradient).all()):
-                raise RuntimeError("the gradient is not finite")
-        w, = ctx.saved_tensors
-        if ctx.large:
-            g = g * 3
-        return g * w, g.sum().view(1)
-""",
-    ),
     "RangeOfOneEntry": (  # a scalar takes the place of an array with one entry
         "randn(5, 3), rand(1) * 0, rand(1) + 1",
         """
@@ -289,35 +222,6 @@ class KeyedByDtype(Function):
         return 3 * g
 """,
     ),
-    "CholeskyOrNot": (  # a try around a factorisation that fails for some inputs
-        "array([[[4.0, 1.0], [1.0, 3.0]], [[1.0, 3.0], [3.0, 1.0]]]), randn(2, 2, 1)",
-        """
-class CholeskyOrNot(Function):
-    @staticmethod
-    def forward(ctx, h, b):
-        try:
-            factor = torch.linalg.cholesky(h)
-        except RuntimeError:
-            factor = torch.eye(2, dtype=h.dtype).view(1, 2, 2).repeat(2, 1, 1)
-            for i in range(2):
-                try:
-                    factor[i, :, :] = torch.linalg.cholesky(h[i, :, :])
-                except RuntimeError:
-                    print("no factor")
-        try:
-            inverse = torch.linalg.inv(h)
-            x = inverse @ b
-        except RuntimeError:
-            x = b * 0
-        ctx.save_for_backward(factor)
-        return torch.cholesky_solve(b, factor) + x
-
-    @staticmethod
-    def backward(ctx, g):
-        factor, = ctx.saved_tensors
-        return None, torch.cholesky_solve(g, factor)
-""",
-    ),
     "SoftAlignment": (  # nested loops that fill arrays
         "randn(2, 4, 5), 1",
         """
@@ -353,53 +257,6 @@ class SoftAlignment(Function):
                 E[:, i, j] += w * E[:, i + 1, j + 1] + R[:, i, j].tanh()
                 steps[i, j] = i + j
         return g[:, None, None] * (E[:, 1:, 1:] + steps), None
-""",
-    ),
-    "GaveUp": (  # what one branch alone computes is saved, and is its result
-        "randn(3, 4), randn(3, 4)",
-        """
-class GaveUp(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        if torch.any(x > 1):
-            ctx.failed = True
-            return torch.zeros_like(y)
-
-        z = x * y
-        ctx.save_for_backward(z, y)
-        ctx.failed = False
-        return z
-
-    @staticmethod
-    def backward(ctx, g):
-        if ctx.failed:
-            return None, None
-        z, y = ctx.saved_tensors
-        return g * z, g * y
-""",
-    ),
-    "EitherSaved": (  # branches that save and return different tensors
-        "randn(3, 4), randn(3, 4)",
-        """
-class EitherSaved(Function):
-    @staticmethod
-    def forward(ctx, x, y):
-        w = x * y
-        if x.sum() > 0:
-            z = x + y
-            ctx.save_for_backward(z, y)
-            ctx.k = 2.0
-            return z
-        else:
-            z = x - y
-            ctx.save_for_backward(z, y)
-            ctx.k = 3.0
-            return w
-
-    @staticmethod
-    def backward(ctx, g):
-        z, y = ctx.saved_tensors
-        return g * z * ctx.k, g * y
 """,
     ),
     "OneLine": (  # branches on one line, numbers of two kinds, helpers that answer

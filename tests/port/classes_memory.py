@@ -340,22 +340,6 @@ class WritesOnOneLine(Function):
         g = g.clone(); r = g[0]; r.zero_(); return g * x
 """,
     ),
-    "ConditionsOfOneEntry": (  # conditions that are arrays of one entry
-        "randn(4, 3)",
-        """
-class ConditionsOfOneEntry(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x if x[:1, 0] > 0 else -x
-        if x.max().view(1) > 1: y = y * 3
-        while y.abs().max().view(1, 1) > 1: y = y / 2
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "ListOfPowers": (  # an entry of a list is written to, and saved afterwards
         "randn(4, 4), 3",
         """

@@ -54,31 +54,6 @@ class StaticRec(Function):
         return fwht(g, g.shape[0])
 """,
     ),
-    "WhileTrue": (  # while True that a tensor's value, or a count, ends
-        "rand(5)",
-        """
-class WhileTrue(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = torch.ones_like(x)
-        k = 0
-        while True:
-            new = 0.5 * (y + x / y)
-            err = (new - y).abs().max()
-            y = new
-            k += 1
-            if err < 1e-5 or k > 100:
-                break
-        ctx.save_for_backward(y)
-        ctx.k = k
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        y, = ctx.saved_tensors
-        return g / (2 * y)
-""",
-    ),
     "WhileTruePython": (  # while True that a Python number ends
         "rand(5), 3",
         """

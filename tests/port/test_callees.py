@@ -7,7 +7,7 @@ import pytest
 
 from fnjax.port import port_source
 from fnjax.port.analysis import registry
-from tests.port import classes_control, classes_kept, classes_layers, classes_memory
+from tests.port import classes_control, classes_layers, classes_memory
 from tests.port.collectives.cases import HERE
 from tests.port.test_classes import CASES, HEAD, source
 from tests.port.triton_sources import CLASSES, KERNELS
@@ -38,7 +38,7 @@ def answers(monkeypatch):
 @pytest.mark.slow
 def test_few_rules_are_asked_for_a_call(answers):
     """A call is resolved once, and only the rules that handle its callee are asked."""
-    for cases in (classes_control, classes_kept, classes_layers, classes_memory):
+    for cases in (classes_control, classes_layers, classes_memory):
         for _, text in list(cases.CASES.values())[:6]:
             assert port_source(HEAD + text).classes
     assert 50 < sum(a is not None for a in answers) <= len(answers)

@@ -14,7 +14,6 @@ from tests.port import (
     classes_dtypes,
     classes_endings,
     classes_files,
-    classes_kept,
     classes_layers,
     classes_masks,
     classes_memory,
@@ -35,7 +34,6 @@ _FILES = (
     classes_dtypes,
     classes_endings,
     classes_files,
-    classes_kept,
     classes_layers,
     classes_masks,
     classes_memory,
@@ -57,14 +55,14 @@ ROUNDED = {
 }
 # The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees,
 # functions of SciPy that JAX has not, types and functions of torch as values that take more than tensors; numbers that
-# are saved as tensors; gradients that a method takes itself; variables that only a traced branch of a loop binds,
-# branches of numbers next to arrays.
+# are saved as tensors; gradients that a method takes itself; loops that end on a value; variables that only a traced
+# branch of a loop binds, branches of numbers next to arrays.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
     *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),
-    *("Recompute", "Saturated", "RowsOfTheWeight", *classes_recomputing.CASES),
+    *("Recompute", "Saturated", "RowsOfTheWeight", "PowerIter", "ForBreak", *classes_recomputing.CASES),
 }
 
 

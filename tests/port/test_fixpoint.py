@@ -45,57 +45,17 @@ def elifs(arms):
     return ["s = x.sum()", *chain, "else:", "    y = -x"]
 
 
-def returns(ways):
-    """Returns in front of the last."""
-    return ["s = x.sum()", *(f"if s > {ways - i}:\n            return x * {i}" for i in range(ways)), "y = -x"]
-
-
-def indented(rows, levels=1):
-    """Lines further inside."""
-    return [f"{'    ' * levels}{row}" for row in rows]
-
-
-def breaking(counter, *rows, test="(z - y).abs().max() < 1e-3", end="break"):
-    """A loop over these lines that ends early."""
-    head = f"for {counter} in range(9):" if counter else "while True:"
-    return [head, *indented(["z = y.cos()", *rows, f"if {test}:", f"    {end}", "y = z"])]
-
-
-def converging(error, *rows):
-    """A loop over these lines that goes on until y is found."""
-    return [
-        f"{error} = 1.0",
-        f"while {error} > 0.1:",
-        *indented(["z = y.cos()", *rows, f"{error} = (z - y).norm()", "y = z"]),
-    ]
-
-
-def counting(counter, *rows):
-    """A loop over these lines that counts."""
-    return [f"{counter} = 0", f"while {counter} < 5:", *indented([*rows, f"{counter} += 1"])]
-
-
-RETURNING = ["for j in range(3):", "    y = y.cos()", "if y.abs().max() < 1e-3:", "    return y"]
 NESTED = {
     "elif": elifs(12),
     "if": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(8)], "y = y.exp()")],
     "two": ["s, y = x.sum(), x", *inside([f"if s > {i}:" for i in range(6)], "y = x + 1; t = y.exp(); y = t * y")],
-    "return": returns(10),
+    "return": ["s = x.sum()", *(f"if s > {10 - i}:\n            return x * {i}" for i in range(10)), "y = -x"],
     "for": ["y = x", *inside([f"for i{i} in range({i + 2}):" for i in range(6)], "y = y.exp()")],
     "mixed": [
         "y = x",
         *inside([f"for i{i} in range(2):" if i % 2 else f"if y.sum() > {i}:" for i in range(6)], "y = y.exp()"),
     ],
     "python": ["y = x", *inside([f"if x.dim() > {i}:" for i in range(8)], "y = y.exp()")],
-    "break in for": ["y = x", "for i in range(3):", *indented(breaking("j"))],
-    "break in if in for": ["y = x", "for i in range(3):", "    if y.sum() > i:", *indented(breaking("j"), 2)],
-    "if in break": ["y = x", *breaking("i", "if z.sum() > 3:", "    z = z * 2")],
-    "break in break": ["y = x", *breaking("i", *breaking("j"))],
-    "for in endless": ["y = x", *breaking("", "for j in range(3):", "    z = z * 2")],
-    "break of Python's": ["y = x", *breaking("i", *breaking("j", test="j > i"), test="i > 3")],
-    "while in while": ["y, e = x, 1.0", *converging("e", "z = y", *converging("d"))],
-    "while of Python's": ["y, n = x, 0", *counting("n", *counting("m", "y = y.exp()"))],
-    "return in loop": ["y = x", "for i in range(9):", *indented(RETURNING)],
 }
 
 
@@ -121,17 +81,6 @@ def evaluated(text, monkeypatch):
     (cls,) = port_source(text).classes
     monkeypatch.setattr(evaluator.Evaluator, "port_line", simple)
     return cls, [*counts.values()]
-
-
-@pytest.mark.parametrize("depth", [2, 3, 4])
-def test_loops_with_break_add_an_evaluation_for_each_around_them(depth, monkeypatch):
-    """Each loop's form is decided once: the innermost of so many is evaluated two times more than they are."""
-    rows = []
-    for i in range(depth):
-        rows = breaking(f"i{i}", *rows)
-    cls, evaluations = evaluated(of(["y = x", *rows]), monkeypatch)
-    assert cls.status == "ported", cls.findings
-    assert max(evaluations) <= depth + 2
 
 
 @pytest.mark.parametrize("variables", [5, 6, 9])

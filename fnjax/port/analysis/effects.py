@@ -24,14 +24,12 @@ class Effects:
 
     Attributes:
         binds: the variables that may be bound.
-        surely: those that are bound in each branch.
         acts: something else is done, which no function of JAX's does: ctx or a list keeps something, a branch returns.
         returns: they end with return.
         jumps: the iteration of the loop around may end here.
     """
 
     binds: frozenset[str] = frozenset()
-    surely: frozenset[str] = frozenset()
     acts: bool = False
     returns: bool = False
     jumps: bool = False
@@ -40,7 +38,6 @@ class Effects:
         """Return the effects of these statements and of others after them."""
         return Effects(
             self.binds | other.binds,
-            self.surely | other.surely,
             self.acts or other.acts,
             self.returns or other.returns,
             self.jumps or other.jumps,
@@ -56,25 +53,17 @@ class Effects:
         """The effects of the same statements as a loop's body, which runs zero or more times."""
         return replace(self.perhaps, jumps=False)
 
-    @property
-    def carried(self) -> frozenset[str] | None:
-        """The variables that a function with these statements must return; None where they cannot be in a function."""
-        return None if self.acts or self.returns or self.jumps else self.binds
-
 
 NOTHING = Effects()
 _ACTS = Effects(acts=True)
 
 
-def join_effects(branches: Iterable[tuple[Effects, bool]]) -> Effects:
-    """Return the effects of several branches; each with whether it leaves, so that nothing after it is reached."""
-    found = list(branches)
+def join_effects(branches: Iterable[Effects]) -> Effects:
+    """Return the effects of several branches, of which one runs."""
     together = NOTHING
-    for effects, _ in found:
+    for effects in branches:
         together = together.add_effects(effects.perhaps)
-    staying = [effects.surely for effects, leaves in found if not leaves]
-    surely = staying[0].intersection(*staying[1:]) if staying else frozenset[str]()
-    return together.add_effects(Effects(surely=surely))
+    return together
 
 
 def find_effects(made: Iterable[cst.CSTNode]) -> Effects:
@@ -93,7 +82,7 @@ def _find_effects_of_one(node: Any) -> Effects:
         targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
         bound = frozenset(name for target in targets for name in iter_targets(target))
         entries = any(list_nodes(target, cst.Attribute, cst.Subscript) for target in targets)
-        return Effects(bound, bound, acts=entries)
+        return Effects(bound, acts=entries)
     if isinstance(node, (cst.Break, cst.Continue, cst.Return)):
         return Effects(returns=isinstance(node, cst.Return), jumps=not isinstance(node, cst.Return))
     nothing = isinstance(node, cst.Expr) and isinstance(node.value, (cst.SimpleString, cst.Ellipsis))

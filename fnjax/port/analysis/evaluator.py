@@ -32,7 +32,7 @@ from fnjax.port.analysis.expr import (
     parse_line,
 )
 from fnjax.port.analysis.expressions import ExpressionEvaluator
-from fnjax.port.analysis.regions import Made, Region
+from fnjax.port.analysis.regions import Region
 from fnjax.port.analysis.registry import find_node_rules
 from fnjax.port.analysis.variables import Surroundings, read_getattr
 from fnjax.port.known.facts import UNKNOWN, MemRef, Value, list_memrefs
@@ -59,10 +59,6 @@ class Evaluator(ExpressionEvaluator):
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables that a launch restores to their values
         self.substitutes: dict[Hashable, Any] = {}  # nodes that replace one of the source
-        self.asking: dict[cst.CSTNode, bool] = {}  # whether tests of loops, and of their breaks, need concrete values
-        self.begins: dict[
-            cst.CSTNode, dict[str, str]
-        ] = {}  # the types with which the variables of a carried loop begin
         # what was known before a loop, and the state with which each of its iterations begins
         self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
@@ -89,45 +85,38 @@ class Evaluator(ExpressionEvaluator):
     def port_block(self, body: Sequence[cst.BaseStatement]) -> Statements:
         """Return the translation of statements that follow each other."""
         result: Statements = []
-        index = 0
-        while index < len(body):
-            statement = body[index]
-            taken = self._apply_block_rules(body, index)
-            if taken is not None:
-                statements, used = taken
-                result += statements
-                index += used
-                continue
+        for i, first in enumerate(body):
+            statement = self._put_rest_in_else(first, body[i + 1 :])
             result += self.port_statement(statement)
-            index += 1
+            if statement is not first:
+                break
             if isinstance(statement, cst.If) and result and _is_return(result[-1]):  # its condition is known
                 break
         return result
 
-    def _apply_block_rules(self, body: Sequence[cst.BaseStatement], index: int) -> Made:
-        """Return the translation of several statements by one rule, and their number; None if no rule takes them."""
-        rules = find_node_rules(type(body[index]), self.program.mentions, block=True)
-
-        def evaluated() -> Made:
-            try:
-                return next((made for rule in rules if (made := rule(self, body, index)) is not None), None)
-            except Stop:  # the statement alone meets it again, and reports it
-                return None
-
-        if isinstance(body[index], cst.SimpleStatementLine):
-            return evaluated()
-        return self.evaluate_once((self.current, *body[index:]), evaluated)
+    def _put_rest_in_else(self, node: cst.BaseStatement, rest: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
+        """Return `if t: return a` on a tensor's value with what follows it as its `else`, so that both return."""
+        if not (rest and isinstance(node, cst.If) and node.orelse is None and _is_return(node.body.body[-1])):
+            return node
+        try:
+            with self.speculate():
+                traced = self.is_traced(self.port(node.test).value)
+        except Stop:
+            return node
+        made: cst.BaseStatement = self.keep_one(
+            ("rest", node), lambda: place_at(self, node.with_changes(orelse=cst.Else(cst.IndentedBlock(rest))), node)
+        )
+        return made if traced else node
 
     def port_statement(self, node: cst.BaseStatement) -> Statements:
         """Return the translation of one statement."""
 
-        def evaluated() -> Made:
+        def evaluated() -> Statements:
             if isinstance(node, cst.SimpleStatementLine):
-                return self.port_line(node), 1
-            return self.keep_comments(node, self._evaluate_statement(node, node)), 1
+                return self.port_line(node)
+            return self.keep_comments(node, self._evaluate_statement(node, node))
 
-        made = self.evaluate_once(node, evaluated)
-        return made[0] if made else []
+        return self.evaluate_once(node, evaluated)
 
     def apply_rules(self, node: cst.BaseStatement | cst.BaseSmallStatement) -> Statements:
         """Return the translation of a statement by the first rule that has one; what none has one for stays."""
@@ -243,7 +232,7 @@ class Evaluator(ExpressionEvaluator):
 
     def join_branches(self, branches: Sequence[Region]) -> None:
         """Continue after all of the branches, with what each has found."""
-        effects = self.effects.add_effects(join_effects((branch.effects, branch.leaves) for branch in branches))
+        effects = self.effects.add_effects(join_effects(branch.effects for branch in branches))
         for branch in branches:
             self.add_region(branch)
         self.effects = effects
@@ -274,7 +263,7 @@ class Evaluator(ExpressionEvaluator):
 
     def evaluate_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> Region:
         """Return one iteration of a loop; `enter` binds what each begins with."""
-        start = self.state if self.here.probing else self._settle_loop(node, enter, body)
+        start = self._settle_loop(node, enter, body)
         any_iteration = self.evaluate_iteration(node, enter, body, start)
         self.add_region(replace(any_iteration, effects=any_iteration.effects.repeated))
         self.go_on_with(any_iteration.end.copy_joined(start))
@@ -288,12 +277,6 @@ class Evaluator(ExpressionEvaluator):
             enter()
             found.made = self.port_body(body)
         return found
-
-    def probe_iteration(self, node: cst.For | cst.While, enter: Any) -> Region:
-        """Return the first iteration of a loop, with one iteration of the loops inside of it."""
-        nested = any(isinstance(n, (cst.For, cst.While)) for n in list_nodes(node.body))
-        with self.enter(probing=self.here.probing or nested):
-            return self.evaluate_iteration(node, enter, node.body)
 
     def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
         """Return the state with which any iteration of a loop begins.
@@ -359,7 +342,8 @@ def ends_with_jump(body: cst.BaseSuite) -> bool:
 
 
 def _is_return(statement: Any) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(statement.body[-1], cst.Return)
+    last = statement.body[-1] if isinstance(statement, cst.SimpleStatementLine) else statement
+    return isinstance(last, cst.Return)
 
 
 def place_at(ev: Evaluator, new: Any, origin: cst.CSTNode) -> Any:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from fnjax.port.analysis.effects import NOTHING, find_effects
-from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Stop
-from fnjax.port.analysis.regions import Made, Region
+from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Statements, Stop
+from fnjax.port.analysis.regions import Region
 from fnjax.port.analysis.registry import find_node_rules, find_rules
 from fnjax.port.analysis.variables import Surroundings, Variables
 from fnjax.port.known.facts import LOST, UNKNOWN, Value
@@ -166,18 +166,17 @@ class ExpressionEvaluator(Variables):
         self.state = state
         self.memo.clear()
 
-    def evaluate_once(self, key: Hashable, evaluated: Callable[[], Made]) -> Made:
-        """Return the translation of statements: that of an earlier evaluation with the same state and dependencies."""
+    def evaluate_once(self, key: Hashable, evaluated: Callable[[], Statements]) -> Statements:
+        """Return the translation of a statement: that of an earlier evaluation with the same state and dependencies."""
         around, start = self.list_dependencies(), self.state.copy()
         earlier = self.traces.setdefault(key, [])
         region = next((r for known, state, r in earlier if known == around and state == start), None)
         if region is None:
             with self.speculate() as region:
                 region.made = evaluated()
-                self.effects = self.effects.add_effects(find_effects(region.made[0] if region.made else ()))
+                self.effects = self.effects.add_effects(find_effects(region.made))
             earlier.append((around, start, region))
-        made: Made = self.commit(region)
-        return made and ([*made[0]], made[1])
+        return [*self.commit(region)]
 
     def list_dependencies(self) -> tuple[object, ...]:
         """Return the dependencies of a translation, next to the state and the facts of routine and file."""

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from fnjax.port.analysis.effects import NOTHING, Effects
-from fnjax.port.analysis.expr import Diagnostics, Prologue, Statements
+from fnjax.port.analysis.expr import Diagnostics, Prologue
 from fnjax.port.known.facts import Value
 from fnjax.port.known.state import State
-
-Made = tuple[Statements, int] | None  # a translation, and the number of statements that it replaces
 
 
 @dataclass(slots=True)

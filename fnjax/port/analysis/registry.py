@@ -1,10 +1,8 @@
 """The rules, by the nodes that they translate.
 
 A rule is a function `(ev, node) -> Expr | None` for expressions, `(ev, node) -> list of statements | None` for
-statements; None means that the next one is tried. A rule that is entered with `@block` is asked for a statement with
-those that follow it, `(ev, block, index) -> (list of statements, how many they replace) | None`, before the rules for
-the statement alone. The order follows from how the rules are registered: first
-those of files of a kind (`only`), then the others, and last the one that translates every node of its type (`general`).
+statements; None means that the next one is tried. The order follows from how the rules are registered: first those of
+files of a kind (`only`), then the others, and last the one that translates every node of its type (`general`).
 Those between have no order: no two of them translate one node.
 
 A rule for calls, `(ev, node, callee) -> Expr | None`, names the callees that it handles, and is tried for these alone:
@@ -19,7 +17,7 @@ import pkgutil
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any
 
 import libcst as cst
@@ -36,13 +34,11 @@ class NodeRule:
         rule: the rule.
         only: `collective`, `kernels`, `numpy` ..., for a rule of files that have to do with these.
         general: it translates what no other rule does.
-        block: it takes a statement with those that follow it.
     """
 
     rule: Rule
     only: str
     general: bool
-    block: bool
 
 
 NODES: dict[type[cst.CSTNode], list[NodeRule]] = {}
@@ -88,19 +84,18 @@ def import_rules() -> None:
         importlib.import_module(found.name)
 
 
-def expression(*types: type[Any], only: str = "", general: bool = False, block: bool = False) -> Callable[[Rule], Rule]:
+def expression(*types: type[Any], only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
     """Register a rule for expressions, or statements, of these types (see NodeRule)."""
 
     def enter(rule: Rule) -> Rule:
         for kind in types:
-            NODES.setdefault(kind, []).append(NodeRule(rule, only, general, block))
+            NODES.setdefault(kind, []).append(NodeRule(rule, only, general))
         return rule
 
     return enter
 
 
 statement = expression
-block = partial(expression, block=True)
 
 
 def call_of(*handles: str, like: str = "", only: str = "", general: bool = False) -> Callable[[Rule], Rule]:
@@ -121,8 +116,8 @@ def find_rules(callee: str, files: frozenset[str]) -> tuple[Rule, ...]:
 
 
 @lru_cache(1 << 10)
-def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str], block: bool = False) -> tuple[Rule, ...]:
-    """Return the rules to try for a node, or (`block`) for a statement with those that follow, in files of a kind."""
+def find_node_rules(kind: type[cst.CSTNode], files: frozenset[str]) -> tuple[Rule, ...]:
+    """Return the rules to try for a node, in files of a kind."""
     entered = (r for k in kind.__mro__ for r in NODES.get(k, ()))
-    known = [r for r in entered if r.block == block and (not r.only or r.only in files)]
+    known = [r for r in entered if not r.only or r.only in files]
     return tuple(r.rule for r in sorted(known, key=lambda r: (r.general, not r.only)))

@@ -38,7 +38,6 @@ class Surroundings:
         loops: those around.
         untaken: blocks that do not run where the present one does.
         waiting: variables of the porter's own that are still to be read.
-        probing: only the tests of loops are of interest: loops are evaluated for one iteration, and not translated.
     """
 
     grad_enabled: bool = False
@@ -49,7 +48,6 @@ class Surroundings:
     loops: tuple[cst.CSTNode, ...] = ()
     untaken: tuple[cst.CSTNode, ...] = ()
     waiting: frozenset[str] = frozenset()
-    probing: bool = False
 
 
 class Variables:

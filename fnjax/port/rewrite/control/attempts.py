@@ -1,30 +1,29 @@
 """`try` around what PyTorch or Python refuses, and JAX does not.
 
-What: a `try` around a matrix that PyTorch may refuse (cholesky, inv, solve) tests whether the result is finite; of a
-`try` that imports what the port does without its handler stays.
-Before: `try: L = torch.linalg.cholesky(a)` and `except RuntimeError: L = b`
-After: `L = jnp.linalg.cholesky(a)` and `L = jax.lax.cond(jnp.all(jnp.isfinite(L)), lambda: L, lambda: b)`
+What: a `try` stays; of one that imports what the port does without, its handler does.
+Before: `try: import fast` and `except ImportError: fast = None`
+After: `fast = None`
 Safety: handlers that only print and raise stay as they are, though JAX may not reach them.
-Limits: a `try` of another form around such a matrix, or for what numbers and checks of values raise, is a finding.
+Limits: another handler for a matrix that PyTorch may refuse (cholesky, inv, solve), or for what numbers and checks of
+values raise, is a finding.
 """
 
 from __future__ import annotations
 
 import functools
 import sys
-from typing import Any
 
 import libcst as cst
 
 from fnjax.port.analysis.effects import Effects
-from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.checks import DROPPED, is_message, only_raises
+from fnjax.port.rewrite.control.checks import is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
-from fnjax.port.torch import fill, unparse
-from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
+from fnjax.port.torch import unparse
+from fnjax.port.tree.located import list_nodes, list_small_statements
 
 # Functions that PyTorch refuses to compute for the values of some matrices; and those that fail rarely.
 _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
@@ -65,42 +64,6 @@ def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
         reached += [n for n in operands if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
     for n in reached[:1]:
         ev.need_values(n, "this raises for values, and an array does not: the except is not reached under jit")
-
-
-def _port_as_condition(ev: Evaluator, node: cst.Try) -> list[Any] | None:
-    """Translate `try: L = torch.linalg.cholesky(x)` with what follows it, and its handler, as an `if` on the result."""
-    first = node.body.body[0]
-    rest: list[Any] = list(node.body.body[1:])
-    small = find_small_statement(first)
-    handler = node.handlers[0] if len(node.handlers) == 1 else None
-    calls = _list_failing_calls(node)
-    if not isinstance(small, cst.Assign) or len(small.targets) != 1 or calls != [small.value] or handler is None:
-        return None
-    target = small.targets[0].target
-    blocks = isinstance(node.body, cst.IndentedBlock) and isinstance(handler.body, cst.IndentedBlock)
-    if node.orelse is not None or node.finalbody is not None or _name_method(calls[0]) not in _REFUSING or not blocks:
-        return None
-    if not isinstance(target, cst.Name) or target.value in ev.state.variables:  # what the handler leaves as it was
-        target = cst.Name(ev.make_unused_name("found"))
-        rest.insert(0, cst.SimpleStatementLine([small.with_changes(value=target)]))
-        first = cst.SimpleStatementLine([small.with_changes(targets=[cst.AssignTarget(target)])])
-    left: list[Any] = []
-    for s in handler.body.body:
-        only = s.body[0] if isinstance(s, cst.SimpleStatementLine) else s
-        if is_message(only):
-            ev.note(only, "dropped", DROPPED)
-        elif handler.name is not None and unparse(handler.name.name) in find_names(only):
-            return None
-        elif not isinstance(only, cst.Pass):
-            left.append(s)
-    test = fill("A.isfinite().all()", A=target)
-    made: list[Any] = [first]
-    if left:
-        orelse = cst.Else(cst.IndentedBlock(rest)) if rest else None
-        made.append(cst.If(fill("not A", A=test), cst.IndentedBlock(left), orelse))
-    elif rest:
-        made.append(cst.If(test, cst.IndentedBlock(rest)))
-    return [place_at(ev, s, node) for s in made]
 
 
 _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
@@ -166,8 +129,6 @@ def port_try(ev: Evaluator, node: cst.Try) -> Statements | None:
         return ev.port_block([*list_statements(node.body), *(list_statements(node.orelse.body) if node.orelse else ())])
     if (without := _port_missing_module(ev, node)) is not None:
         return without
-    if (choice := _port_as_condition(ev, node)) is not None:
-        return [s for each in choice for s in ev.port_statement(each)]
     if _only_answers(ev, node):
         return ev.port_block(list_statements(node.body))
     if node.handlers:

@@ -26,7 +26,6 @@ from fnjax.port.rewrite.control.branch_values import (
     shape_like,
 )
 from fnjax.port.rewrite.control.checks import only_raises, port_value_assert
-from fnjax.port.rewrite.control.kept_choices import carry_context_writes
 from fnjax.port.rewrite.control.loops import BRANCHES, explain_lengths, only_passes
 from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
 from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
@@ -95,7 +94,7 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
     ev.need_entries(test.value)
     if ev.is_traced(test.value):
         node = put_blocks_on_lines(ev, node)
-        made = _port_traced_if(ev, node, test)
+        made = port_traced_branch(ev, node, test)
         if made is not None:
             return made
         ev.report_untraced(node.test, f"this `if` {BRANCHES}{explain_lengths(ev, node)}")
@@ -120,17 +119,6 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
         new_else = orelse.with_changes(body=second)
     space = node.whitespace_before_test if not node.whitespace_before_test.empty else cst.SimpleWhitespace(" ")
     return [node.with_changes(test=bracket(test.node, 1), body=first, orelse=new_else, whitespace_before_test=space)]
-
-
-def _port_traced_if(ev: Evaluator, node: cst.If, test: Expr) -> Statements | None:
-    """Return the form of an `if` on a tensor that jit can trace; what its branches write to ctx is written after it."""
-    found = carry_context_writes(ev, node)
-    if found is None:
-        return port_traced_branch(ev, node, test)
-    choice, after, variables = found
-    with ev.await_reads(variables):
-        made = port_traced_branch(ev, choice, test)
-    return None if made is None else [*made, *ev.port_block(after)]
 
 
 def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:

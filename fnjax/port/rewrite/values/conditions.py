@@ -17,13 +17,12 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, place_at
 from fnjax.port.analysis.expr import list_else_blocks
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import Nullness, Origin, Value, join_values
 from fnjax.port.torch import MISSING, bracket, fill
 from fnjax.port.tree.located import list_nodes
-from fnjax.port.tree.skeleton import list_lines
 
 Formula = cst.BaseExpression | bool
 
@@ -34,7 +33,7 @@ def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
         return node
     changes: dict[str, Any] = {}
     if isinstance(node.body, cst.SimpleStatementSuite):
-        changes["body"] = cst.IndentedBlock(list_lines(node.body))
+        changes["body"] = cst.IndentedBlock([cst.SimpleStatementLine([s]) for s in node.body.body])
     orelse = put_blocks_on_lines(ev, node.orelse) if isinstance(node, cst.If) else None
     if isinstance(node, cst.If) and orelse is not node.orelse:
         changes["orelse"] = orelse
@@ -198,20 +197,6 @@ def split_expression(ev: Evaluator, node: cst.IfExp) -> cst.IfExp | None:
         return bracket(cst.IfExp(bracket(answer, 3), bracket(node.body, 3), node.orelse))
 
     return place_at(ev, node.with_changes(test=bracket(part, 3), body=bracket(value(yes), 3), orelse=value(no)), node)  # type: ignore[no-any-return] # the same node
-
-
-def split_return(ev: Evaluator, node: cst.If, rest: list[Any]) -> Statements | None:
-    """Return `if c: return a` and what follows it, with Python's part of the condition outside."""
-    found = split_condition(ev, node.test)
-    if found is None:
-        return None
-    part, *answers = found
-    inner: list[list[Any]] = [
-        (list(node.body.body) if answer else rest) if isinstance(answer, bool) else [cst.If(answer, node.body), *rest]
-        for answer in answers
-    ]
-    first = node.with_changes(test=bracket(part, 1), body=cst.IndentedBlock(inner[0]))
-    return [place_at(ev, first, node), *(place_at(ev, s, node) for s in inner[1])]
 
 
 def _choose_block(node: cst.If, answer: Formula) -> cst.BaseSuite | None:
