@@ -79,7 +79,7 @@ def drop_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return the expression without the parentheses that an argument does not need."""
     if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:
         return node
-    if not (node.lpar[0].whitespace_after.empty and node.rpar[0].whitespace_before.empty):
+    if "#" in unparse(cst.Tuple([], [node.lpar[0]], [node.rpar[0]])):  # a comment inside
         return node
     inner = node.with_changes(lpar=[], rpar=[])
     return inner if find_level(inner) >= 1 else node

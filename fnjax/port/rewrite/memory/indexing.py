@@ -21,6 +21,7 @@ from fnjax.port.known.facts import DTYPE, LIST, UNKNOWN, Step, Value, find_entry
 from fnjax.port.rewrite.memory.indices import check_axes, holds_indices, list_indices, spread_list
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
+from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 
@@ -238,7 +239,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
 def update_at(entry: cst.Subscript, value: cst.BaseExpression, method: str = "set") -> cst.Call:
     """Return `x.at[i].set(value)` for the element `x[i]`."""
     memref = entry.with_changes(value=cst.Attribute(bracket(entry.value), cst.Name("at")))
-    return cst.Call(cst.Attribute(memref, cst.Name(method)), [cst.Arg(bracket(value, 1))])
+    return cst.Call(cst.Attribute(memref, cst.Name(method)), [cst.Arg(drop_parentheses(bracket(value, 1)))])
 
 
 def trim_axes(
