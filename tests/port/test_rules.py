@@ -283,6 +283,8 @@ REWRITES = {
     "a mask": ("x[x < 0] = 0", "x = jnp.where(x < 0, 0, x)"),
     "a mask through a variable": ("m = x < 0\nz = x[m]\nx[m] = z * 2", "m = x < 0\nz = x\nx = jnp.where(m, z * 2, x)"),
     "a mask, augmented": ("x[x > 1] *= 0.5", "x = jnp.where(x > 1, x * 0.5, x)"),
+    "a view as itself": ("z = x.view_as(x)", "z = x"),
+    "a value on several lines": ("x[0] = (\n    y[0] +\n    y[1]\n)", "x = x.at[0].set(y[0] +\n    y[1])"),
     "a list as index": ("z = x[[0, 2]]", "z = x[jnp.array([0, 2])]"),
     "a difference of reduced products": ("z = x * y\nz = z.max() - z.min()", "z = x * y\nz = jnp.max(z) - jnp.min(z)"),
     "a list of tensors as an index": (

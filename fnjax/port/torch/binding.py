@@ -210,6 +210,8 @@ class Bound:
             text = f"({text}).astype({own}.dtype)"  # what is written into a tensor takes its dtype
         if first is None and self._takes_missing_axis(own):
             return self._render_without_axes(own, least, part)
+        if text.endswith("other.shape)") and unparse(self.values[own]) == unparse(self.values["other"]):
+            text = own  # `x.view_as(x)`
         tree = parse_template(text)
         read = find_names(tree)
         optional = [p.name for p in self.overload.parameters if p.default is not None]
