@@ -114,6 +114,25 @@ class Count(Function):
         ctx.state[1].add_(1)
         return g * n * ctx.state[1], None
 
+class Tally(Save):
+    @staticmethod
+    def forward(ctx, x, ws):
+        ws.append(len(ws))
+        return Save.forward(ctx, x, ws[:1])
+
+def tallies(x):
+    return Tally.apply(x, [x.detach()]).sum()
+
+def of_list(x):
+    w, ds = x * 3, [x.detach(), x.detach() * 2]
+    return Scale.apply(x, lambda: sum(ds) + w, lambda h: h()).sum()
+
+def replaced_twice(x):
+    h = box(x * 2)
+    y = Scale.apply(x, h, lambda h: h.w)
+    h.w = x * 5
+    return (torch.autograd.grad(y.sum(), x, create_graph=True)[0] ** 2).sum()
+
 def counts(x):
     state = [torch.tensor(3.0), torch.ones(2)]
     return (Count.apply(x, state) + Count.apply(x, state)).sum()
@@ -214,8 +233,11 @@ def test_tensors_in_containers_have_second_derivatives_and_no_first(source):
     np.testing.assert_allclose(_differentiate(source.saved), expected["saved"])
     np.testing.assert_allclose(_differentiate(source.saved_twice), expected["saved_twice"])
     np.testing.assert_allclose(_differentiate(source.writes), expected["writes"])
-    np.testing.assert_allclose(_differentiate(source.detached), [4, -108])
-    np.testing.assert_allclose(jax.jit(jax.grad(torch.jax_view(source.detached)))(X), [4, -108])
+    for function, values in ((source.detached, [4, -108]), (source.of_list, [3, -9])):
+        np.testing.assert_allclose(_differentiate(function), values)
+        np.testing.assert_allclose(jax.jit(jax.grad(torch.jax_view(function)))(X), values)
+    with pytest.raises(torch.NotSupported, match=r"a second derivative that reads what was put on ctx after forward"):
+        _differentiate(source.replaced_twice)
 
 
 def test_backward_changes_a_list_of_tensors_on_ctx(source):
@@ -225,6 +247,8 @@ def test_backward_changes_a_list_of_tensors_on_ctx(source):
     np.testing.assert_allclose(jax.grad(torch.jax_view(source.counts))(X), expected)
     with pytest.warns(UserWarning, match=r"Count\.backward changed ctx\.state where JAX traces it"):
         jax.jit(jax.grad(torch.jax_view(source.counts)))(X)
+    with pytest.warns(UserWarning, match=r"Tally\.forward, which runs again .* a list or dict among its arguments"):
+        jax.grad(jax.jit(torch.jax_view(source.tallies)))(X)
 
 
 def test_a_tensor_that_forward_puts_into_an_argument(source):

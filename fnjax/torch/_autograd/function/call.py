@@ -33,10 +33,12 @@ class Run(NamedTuple):
     Attributes:
         numbers: the numbers and strings that it left on ctx.
         operations: the operations on traced tensors (`Value.origin`), and those of their arguments that are known.
+        contents: the numbers in containers among its arguments, at its end.
     """
 
     numbers: dict[str, Any]
     operations: list[Any]
+    contents: list[Any]
 
 
 class Call:

@@ -345,6 +345,8 @@ def hold(value: Any, wanted: set[int]) -> Any:
         contents = [cell.cell_contents for cell in value.__closure__ if cell != types.CellType()]
         if len(contents) == len(value.__closure__) and not any(c is value for c in contents):
             cells = hold(contents, wanted)
+            if isinstance(cells, Held):
+                return Held(value)
             if any(isinstance(leaf, Tensor) for leaf in jax.tree.leaves(cells, is_leaf=is_node)):
                 return HeldFunction(_rebuild(value, [None] * len(cells)), cells)
     if isinstance(value, (list, tuple)) and not hasattr(value, "_fields"):

@@ -30,10 +30,11 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import make_number
 from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known
+from fnjax.torch.memory.trees import list_leaves
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
 from fnjax.torch.recording.graph import RECORDS_GRADIENTS, SMALL, Value, resume_contexts, watch
-from fnjax.torch.recording.journal import Journal, note_reached
+from fnjax.torch.recording.journal import Journal, next_serial, note_reached
 from fnjax.torch.recording.rng import fork
 
 
@@ -98,6 +99,7 @@ class TensorCodec(NamedTuple):
                     for v in values
                     if v.origin is not None and callable(v.origin[0])  # not a view
                 ],
+                [x for x in list_leaves(enclosing) if type(x) in {bool, int, float}] if enclosing else [],
             )
             first = call.runs.setdefault(own._own["needs"] if "is_asked" in own._own else None, run)
             if first != run:
@@ -134,6 +136,13 @@ class TensorCodec(NamedTuple):
                 f"{self.cls.__qualname__}.forward runs again for its gradient, and {found[0]} before",
                 "pass what changes as an argument of apply",
                 find_definition([self.spec.forward]),
+            )
+        if first.contents != run.contents:
+            warnings.warn(
+                f"{self.cls.__qualname__}.forward, which runs again for its gradient, finds or leaves other values in "
+                "a list or dict among its arguments than before: leave them as they are in forward",
+                UserWarning,
+                stacklevel=2,
             )
 
     def _check_exposed(self, arguments: Sequence[Any], start: int) -> None:
@@ -220,6 +229,7 @@ class TensorCodec(NamedTuple):
     def _run_backward(self, ctx: Any, *grads: Any) -> Any:
         note_reached(self.cls)
         facts: Saved = ctx._facts
+        began = next_serial()
         call, is_known_call = self.call, self.call is not None and all(map(is_known, grads))
         of_forward = call.forward_ctx if is_known_call and not RECORDS_GRADIENTS.get() else None
         arrays, captured = iter(ctx._saved), ctx._saved[len(ctx._saved) - len(facts.reachable) :]
@@ -267,7 +277,8 @@ class TensorCodec(NamedTuple):
                 saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
                 vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
             if facts.attributes and of_forward is None:
-                lose_ended(reach([vars(own)], whole=True))
+                older = [t for t in reach([vars(own)], whole=True) if t.memory.serial < began]
+                lose_ended(older, are_inputs=False)
             is_copy = call is not None and of_forward is None and (is_known_call or len(facts.attributes) > 0)
             before = list_contents(own) if is_copy else {}
             is_boxed = getattr(self.cls, "boxed_grads_call", False)

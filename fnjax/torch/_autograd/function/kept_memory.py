@@ -11,6 +11,7 @@ import numpy as np
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.arrays import kind_of, wrap_array
 from fnjax.torch._autograd.function.contents import find_root
+from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.layout import are_same, offset_of, show_flat
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor, is_known
@@ -181,9 +182,15 @@ def read_reachable(tensor: Tensor, memory: Memory | None, array: Any) -> Any:
     return None if isinstance(value, LostValue) or not is_in_scope(value.array) else value.array
 
 
-def lose_ended(tensors: Sequence[Tensor]) -> None:
-    """Make reads of tensors raise whose arrays belong to a trace that has ended: they were put on ctx after forward."""
-    for t in tensors:
-        for root in t.memory.roots:
-            if not isinstance(root.value, LostValue) and not is_in_scope(root.value.array):
-                root.value = LostValue()
+def lose_ended(tensors: Sequence[Tensor], *, are_inputs: bool = True) -> None:
+    """Make reads of tensors raise whose arrays belong to a trace that has ended: they were put on ctx after forward.
+
+    Raises:
+        NotSupported: a second derivative may read one that requires grad, and not all are inputs of the call.
+    """
+    replaced = substitutes.get()
+    for root in (root for t in tensors for root in t.memory.roots if not isinstance(root.value, LostValue)):
+        if not is_in_scope(root.value.array):
+            root.value = LostValue()
+        elif not are_inputs and RECORDS_GRADIENTS.get() and root.value.requires_grad and id(root) not in replaced:
+            raise NotSupported("a second derivative that reads what was put on ctx after forward", "pass it to apply")
