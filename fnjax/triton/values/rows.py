@@ -40,7 +40,7 @@ class RowRange(NamedTuple):
         return rows, _wrapped(number, self.length, len(rows), self.number.dtype), columns
 
 
-def rows_of(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> RowRange | None:
+def row_range(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> RowRange | None:
     """Return addresses in flat memory as rows; None where they are not the same range of columns for each row."""
     if pointer.offset.row is None:
         return None
@@ -62,7 +62,7 @@ def read_rows(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> Any:
 
     Lanes that the mask leaves out hold any element, or zero. None where the address is not by rows.
     """
-    found = rows_of(pointer, lanes, memory)
+    found = row_range(pointer, lanes, memory)
     if found is None:
         return None
     rows, number, columns = found.split(memory)
@@ -87,7 +87,7 @@ def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None
     Returns:
         None where the addresses are not the same range of columns for each row.
     """
-    found = rows_of(pointer, lanes, memory)
+    found = row_range(pointer, lanes, memory)
     if found is None:
         return None
     shape, rank, window = pointer.shape, found.view.rank, found.window
