@@ -424,3 +424,31 @@ def test_gradients_of_jax_are_not_clipped_in_place():
     """clip_grad_norm_ of a dict of arrays names optax's."""
     with pytest.raises(torch.NotSupported, match=r"optax\.clip_by_global_norm"):
         torch.nn.utils.clip_grad_norm_({"w": jnp.ones(3)}, 1.0)
+
+
+def test_functions_that_divide_in_backward_have_forward_mode(tmp_path):
+    """A quotient, a mean and a normalisation in backward are linear in grad_output: jvp and hessian transpose them."""
+    (tmp_path / "divides.py").write_text(
+        "import torch\n"
+        "class Centred(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x, n):\n"
+        "        ctx.save_for_backward(x, n)\n"
+        "        return (x - x.mean(-1, keepdim=True)) ** 3 / n / 7\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, g):\n"
+        "        x, n = ctx.saved_tensors\n"
+        "        g = 3 * (x - x.mean(-1, keepdim=True)) ** 2 * (g / n) / 7\n"
+        "        return g - g.mean(-1, keepdim=True), None\n"
+    )
+    function = torch.load(tmp_path / "divides.py").Centred.apply
+    x, n = jnp.asarray([[1.0, 2.0, 4.0], [0.5, -1.0, 3.0]]), jnp.full((2, 1), 3.0)
+
+    def plain(x):
+        return ((x - x.mean(-1, keepdims=True)) ** 3 / n / 7).sum()
+
+    for wrap in (lambda f: f, jax.jit):
+        loss = wrap(lambda x: function(x, n).sum())
+        np.testing.assert_allclose(jax.hessian(loss)(x), jax.hessian(plain)(x), rtol=1e-5, atol=1e-6)
+        found, wanted = (jax.jvp(f, (x,), (x,)) for f in (loss, plain))
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)

@@ -61,7 +61,7 @@ class TensorCodec(NamedTuple):
         )
         own = self.cls._ctx()
         own._own["needs"] = NeedsInputGrad(needs[:n])
-        references = [find and find() for find in call.objects]  # those that somebody may still refer to
+        references = [None if find is None else find() for find in call.objects]  # somebody may still refer to these
         objects = substituting() if any(t is not None for t in references) else nullcontext()
         with watch() as read, objects, Journal(is_branch=False, is_undone=True) as journal:
             tensors = self._enter(args, needs, references)

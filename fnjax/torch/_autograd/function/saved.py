@@ -119,7 +119,7 @@ def save(
         values = attributes.values()
         contents, leaves = (reach(values, whole=True), reach(values, modules)) if attributes else ([], [])
         memories = {id(t.memory) for t in contents}
-        given_objects = [find and find() for find in call.objects]
+        given_objects = [None if find is None else find() for find in call.objects]
         inputs = [(i, t, id(t.memory) in call.enclosed) for i, t in enumerate(given_objects) if t is not None]
         if memories & call.enclosed or leaves or any(i >= len(tensors) - call.reached and not c for i, _, c in inputs):
             inputs = [(i, t, c) for i, t, c in inputs if not c or id(t.memory) in memories]

@@ -1,0 +1,73 @@
+"""A division that is correctly rounded on each device, where XLA would multiply by a reciprocal; linear as lax.div."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+from fnjax._primitives.jax_internals import opened_by, varying
+
+division_p = Primitive("div")  # the name by which programs are read: it has the value and the derivatives of lax.div
+
+
+def quotient(a: Any, b: Any) -> Any:
+    """Return a / b, correctly rounded.
+
+    XLA multiplies by 1 / b where b is a constant or is broadcast, and rewrites x / s / t and 1 / sqrt(x).
+    """
+    own = jnp.result_type(a, b)
+    is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
+    if is_power or not jnp.issubdtype(own, jnp.floating):
+        return a / b
+    a, b = jnp.asarray(a, own), jnp.asarray(b, own)
+    shape = jnp.broadcast_shapes(a.shape, b.shape)
+    a, b = jnp.broadcast_to(a, shape), b.reshape((1,) * (len(shape) - b.ndim) + b.shape)
+    further = varying(jax.typeof(b)) - varying(jax.typeof(a))
+    return division_p.bind(jax.lax.pcast(a, tuple(further), to="varying") if further else a, b)
+
+
+def _opaque(x: Any) -> Any:
+    """Return floats unchanged; XLA does not simplify a division with the operation that computes them."""
+    if x.dtype not in (np.float32, np.float64):
+        return x
+    bits = jnp.finfo(x.dtype)
+    return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
+
+
+def _divide(a: Any, b: Any) -> Any:
+    a = _opaque(a)
+    return a / jnp.where(a < -jnp.inf, a, _opaque(b))  # nothing is, but XLA does not know that
+
+
+def _jvp(primals: Any, tangents: Any) -> tuple[Any, Any]:
+    (a, b), (da, db) = primals, tangents
+    result = division_p.bind(a, b)
+    terms = [] if isinstance(da, ad.Zero) else [division_p.bind(da, b)]
+    if not isinstance(db, ad.Zero):
+        terms.append(-db * division_p.bind(result, b))  # rounded as PyTorch rounds it
+    return result, sum(terms[1:], terms[0])
+
+
+def _transpose(cotangent: Any, a: Any, b: Any) -> list[Any]:
+    return [ad.Zero(a.aval) if isinstance(cotangent, ad.Zero) else division_p.bind(cotangent, b), None]
+
+
+def _batch(args: Any, dims: Any) -> tuple[Any, int]:
+    size = next(x.shape[d] for x, d in zip(args, dims, strict=True) if d is not None)
+    a, b = (x[None] if d is None else jnp.moveaxis(x, d, 0) for x, d in zip(args, dims, strict=True))
+    return division_p.bind(jnp.broadcast_to(a, (size, *a.shape[1:])), b), 0
+
+
+division_p.def_impl(jax.jit(_divide))
+opened_by(division_p, _divide)
+division_p.def_abstract_eval(lambda a, b: a)
+ad.primitive_jvps[division_p] = _jvp
+ad.primitive_transposes[division_p] = _transpose
+batching.primitive_batchers[division_p] = _batch
+mlir.register_lowering(division_p, mlir.lower_fun(_divide, multiple_results=False))
