@@ -36,7 +36,7 @@ def _opaque(x: Any) -> Any:
     """Return floats unchanged; XLA does not simplify a division with the operation that computes them."""
     if x.dtype not in (np.float32, np.float64):
         return x
-    bits = jnp.finfo(x.dtype)
+    bits = jnp.finfo(x.dtype)  # type: ignore[no-untyped-call] # JAX
     return jax.lax.reduce_precision(x, bits.nexp, bits.nmant)
 
 

@@ -74,4 +74,4 @@ def _fake_quantize(x, scale, zero_point, low, high, axis=None):
 
 
 # Ports carry the function above; here a division is one equation, which has a transpose.
-from fnjax._primitives.division import quotient as _quotient  # noqa: E402, F811
+from fnjax._primitives.division import quotient as _quotient  # noqa: E402
