@@ -18,7 +18,7 @@ from pathlib import Path
 import jax
 
 import fnjax.torch
-from tests.port.test_classes import CASES, arguments, module, source
+from tests.port.test_classes import LOADED, arguments, module, source
 
 OTHER = {
     "DrawsWithin": "random numbers",
@@ -81,7 +81,7 @@ def main():
     first, step = map(int, given.part.split("/"))
     verdicts = collections.Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for i, name in enumerate((given.names or sorted(CASES))[first::step]):
+        for i, name in enumerate((given.names or sorted(LOADED))[first::step]):
             verdict, seen = judge(name, Path(folder), second=given.second)
             verdicts[verdict] += 1
             if verdict != "right":

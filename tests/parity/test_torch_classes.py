@@ -3,9 +3,9 @@
 import pytest
 
 from benchmarks.torch_classes import OTHER, judge
-from tests.port.test_classes import CASES
+from tests.port.test_classes import LOADED
 
-NAMES = [name for name in sorted(CASES)[::8] if name not in OTHER]
+NAMES = [name for name in sorted(LOADED)[::8] if name not in OTHER]
 
 
 @pytest.mark.parity

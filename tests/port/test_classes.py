@@ -23,6 +23,7 @@ from tests.port import (
     classes_real,
     classes_recomputing,
     classes_selections,
+    classes_staying,
     classes_structure,
     classes_values,
     classes_views,
@@ -48,6 +49,7 @@ _FILES = (
     classes_views,
 )
 CASES = {name: case for file in _FILES for name, case in file.CASES.items()}
+LOADED = CASES | classes_staying.CASES  # what fnjax.torch runs
 # What computes in float32 by itself has no 64-bit numbers to compare, and what `.item()` gives stays in its dtype.
 ROUNDED = {
     *(("BesselI", "float64"), ("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64")),
@@ -89,7 +91,7 @@ from torch.autograd.function import once_differentiable
 
 def source(name):
     """The text of a file with the class of that name."""
-    return HEAD + CASES[name][1].strip() + "\n"
+    return HEAD + LOADED[name][1].strip() + "\n"
 
 
 def calls(name):
@@ -102,7 +104,7 @@ def calls(name):
         "linspace": np.linspace,
         "array": np.array,  # of integers, or 0s and 1s
     }
-    return [eval(f"[{line}]", names) for line in CASES[name][0].split("\n")]
+    return [eval(f"[{line}]", names) for line in LOADED[name][0].split("\n")]
 
 
 def arguments(name):
