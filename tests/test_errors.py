@@ -109,6 +109,7 @@ RAISES = {
     "surplus": (lambda: function().apply(X, 1), TypeError, "takes 2 positional arguments but 3 were given"),
     "twice": (lambda: function().apply(X, x=X), TypeError, "got multiple values for argument 'x'"),
     "no_ctx": (lambda: function(lambda x: x).apply(X), TypeError, "the first parameter of forward, here 'x', is ctx"),
+    "self": (lambda: function(lambda self, ctx, x: x).apply(X), TypeError, "@staticmethod, and leave out self"),
     "keyword_only": (lambda: function(lambda ctx, *, x: x).apply(x=X), TypeError, "keyword-only argument 'x'"),
     "two_styles": (two_styles, TypeError, "missing a required argument: 'x'"),
     "torch": (lambda: function().apply(Tensor()), TypeError, "argument 0 ('x') of Fn.apply is a torch.Tensor"),
@@ -311,12 +312,15 @@ def test_other_type_errors_are_left_alone():
     [
         (lambda x: x.detach(), AttributeError, "write jax.lax.stop_gradient(x) for x.detach"),
         (lambda x: x.exp(), AttributeError, "write jnp.exp(x) for x.exp"),
+        (lambda x: x.roll(1), AttributeError, "write jnp.roll(x, ...) for x.roll"),
+        (lambda x: x.split(2), AttributeError, "write jnp.split(x, range(n, x.shape[axis], n), axis) for x.split"),
+        (lambda x: x.add_(1), AttributeError, "write an assignment, x = ..., since arrays do not change, for x.add_"),
         (lambda x: x.retain_grad(), AttributeError, "gets JAX arrays"),
         (lambda x: x.view(3, 1), NotImplementedError, "x.reshape(3, 1) for view"),
         (lambda x: x.flatten(1), ValueError, "x.reshape(3, 1) for view and flatten"),
         (lambda x: x.squeeze(0), ValueError, "only where that axis has size 1"),
     ],
-    ids=["detach", "exp", "retain_grad", "view", "flatten", "squeeze"],
+    ids=["detach", "exp", "roll", "split", "add_", "retain_grad", "view", "flatten", "squeeze"],
 )
 def test_torch_methods_get_a_hint(method, error, note):
     """A method that only torch.Tensor has, or that NumPy has with other arguments: what to write, and the page."""

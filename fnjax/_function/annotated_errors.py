@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,28 +23,46 @@ _TORCH_HABITS = re.compile(
     r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
     r"|array\.view\(\) is not supported|for 'order' argument: -?\d|select an axis to squeeze"
 )
-# What to write instead of a method of torch.Tensor where it is no function of jax.numpy with the same name.
+# What to write instead of a method of torch.Tensor; of others jax.numpy's function of the same name, if there is one.
 _INSTEAD = {
+    **{name: f"x {sign} y" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"), ("pow", "**"))},
+    **{name: f"x {sign} y" for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"))},
+    **dict.fromkeys(("clone", "contiguous", "cpu", "cuda"), "x"),
+    **dict.fromkeys(("mm", "bmm", "matmul"), "x @ y"),
+    **{name: f"jax.nn.{name}(x)" for name in ("relu", "sigmoid")},
+    **{name: f"jax.nn.{name}(x, axis)" for name in ("softmax", "log_softmax", "logsumexp")},
+    **{name: f"jax.lax.{name}(x)" for name in ("rsqrt", "erf")},
     "clamp": "jnp.clip(x, min, max)",
-    "clone": "x",
-    "contiguous": "x",
-    "cpu": "x",
-    "cuda": "x",
     "detach": "jax.lax.stop_gradient(x)",
+    "dim": "x.ndim",
     "expand": "jnp.broadcast_to(x, shape)",
+    "expand_as": "jnp.broadcast_to(x, y.shape)",
     "float": "x.astype(jnp.float32)",
+    "gather": "jnp.take_along_axis(x, index, axis)",
+    "ge": "x >= y",
+    "half": "x.astype(jnp.float16)",
+    "index_select": "jnp.take(x, index, axis)",
+    "int": "x.astype(jnp.int32)",
+    "long": "x.astype(int)",
     "masked_fill": "jnp.where(mask, value, x)",
-    "mm": "x @ y",
-    "mul": "x * y",
+    "median": "jnp.sort(x, axis), at (n - 1) // 2,",  # jnp.median averages two
+    "narrow": "jax.lax.slice_in_dim(x, start, start + length, axis=axis)",
+    "neg": "-x",
+    "new_zeros": "jnp.zeros(shape, x.dtype)",
+    "norm": "jnp.linalg.norm(x, axis=axis)",
     "numel": "x.size",
     "permute": "x.transpose(axes)",
-    "sigmoid": "jax.nn.sigmoid(x)",
+    "repeat_interleave": "jnp.repeat(x, n, axis)",
+    "select": "jnp.take(x, index, axis)",
     "size": "x.shape",
-    "softmax": "jax.nn.softmax(x, axis)",
+    "split": "jnp.split(x, range(n, x.shape[axis], n), axis)",
     "t": "x.T",
     "to": "x.astype(dtype)",
+    "topk": "jax.lax.top_k(x, k)",
     "type_as": "x.astype(y.dtype)",
     "unsqueeze": "jnp.expand_dims(x, axis)",
+    "view_as": "x.reshape(y.shape)",
+    "where": "jnp.where(condition, x, y)",
 }
 # Errors where JAX needs the values of what it traces.
 CONCRETE_ERRORS = (
@@ -124,7 +143,8 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
         return (
             f"{method.__qualname__} needs the value of an array that is being traced (by jit, vmap, scan, remat or a "
             f"second derivative). {numbers}"
-            "Choose between values with jnp.where or jax.lax.cond; call NumPy through jax.pure_callback; or call "
+            "Leave float(), int() and .item() out where an array will do; choose between values with jnp.where or "
+            "jax.lax.cond; call NumPy through jax.pure_callback; or call "
             f"{name}.apply outside jax.jit. See `fnjax explain traced-value`.\n{location(method)}"
         )
     if ctx in text:
@@ -134,7 +154,11 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
         )
     if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
         used = e.name or ""
-        instead = _INSTEAD.get(used, f"jnp.{used}(x)" if hasattr(jnp, used) else "")
+        function = getattr(jnp, used, None)
+        further = ", ..." if callable(function) and len(inspect.signature(function).parameters) > 1 else ""
+        instead = _INSTEAD.get(used, f"jnp.{used}(x{further})" if function else "")
+        if used.endswith("_") and not used.startswith("_"):
+            instead = "an assignment, x = ..., since arrays do not change,"
         write = f"write {instead} for x.{used}; " if instead else ""
         return (
             f"{method.__qualname__} gets JAX arrays, which have NumPy's methods and not PyTorch's; "

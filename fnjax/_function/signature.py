@@ -116,6 +116,8 @@ class Parameters:
             style = "setup_context is defined, so forward takes no ctx"
         elif first == "ctx":
             style = "forward(ctx, ...) gets ctx from fnjax"
+        elif first == "self":
+            style = "forward is a static method: decorate it with @staticmethod, and leave out self"
         else:
             style = (
                 f"without a setup_context the first parameter of forward, here '{first}', is ctx: write "
