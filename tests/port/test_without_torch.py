@@ -138,6 +138,25 @@ def test_a_wrong_port_differs(sides, capsys):
     assert printed.endswith(f"note: {NOTE}\n")
 
 
+DEFAULT = """
+class Scaled(Function):
+    @staticmethod
+    def forward(ctx, x, eps=1e-6, mode="sum", *, power=2):
+        return x / (x.norm() + eps)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad, None, None
+"""
+
+
+@pytest.mark.usefixtures("hidden")
+def test_another_default_differs(sides):
+    """A default of another value is told, also where calls give all arguments."""
+    verdict = verify(sides(DEFAULT, "1e-6", "1e-5"), "Scaled", cases=["randn(3), 0.1"], second=False)
+    assert (verdict.status, verdict.reason) == ("differs", "the default of 'eps' is 1e-06, in the port 1e-05")
+
+
 CAST = """
 class Cast(Function):
     @staticmethod

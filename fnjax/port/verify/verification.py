@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -57,13 +58,30 @@ def verify_class(job: Job, report: Report) -> Verdict:
         status = NOT_TRIED if absent else REFUSED if isinstance(e, fnjax.torch.NotSupported) else DIFFERS
         return Verdict(job.name, status, f"the port cannot be loaded: {type(e).__name__}: {e}")
     report("loaded")
+    if different := find_different_default(theirs, ours):
+        return Verdict(job.name, DIFFERS, different)
     comparing = make_comparing(job, theirs, ours)
     found = Verification(job, theirs, comparing, report).run_verification()
+    if is_as_is(ours.apply) and comparing.reference.name == FNJAX_TORCH:
+        found = replace(found, notes=(*found.notes, "it stays PyTorch source: fnjax.torch ran both sides"))
     if comparing.key or comparing.ported is not ours.apply or not any(m in found.reason for m in _RANDOM):
         return found
     keyed, draws = add_key(comparing)
     again = Verification(job, theirs, keyed, report).run_verification()
     return again if draws else found  # else it is uninitialised memory
+
+
+def find_different_default(theirs: Any, ours: Any) -> str:
+    """Return which parameter of forward has another default in the port, as calls may give all arguments; else ""."""
+    try:
+        given, made = (inspect.signature(side.forward).parameters for side in (theirs, ours))
+    except (AttributeError, TypeError, ValueError):  # an operator
+        return ""
+    for name in given.keys() & made.keys():
+        a, b = given[name].default, made[name].default
+        if a != b and all(isinstance(x, (bool, int, float, str, type(None))) for x in (a, b)):
+            return f"the default of '{name}' is {a!r}, in the port {b!r}"
+    return ""
 
 
 def find_original(job: Job) -> Any:
