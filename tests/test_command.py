@@ -288,7 +288,7 @@ def test_load_reports_what_is_there(tmp_path, capsys):
     head, absent = capsys.readouterr().out.split(f"\n{path}", 1)
     assert head.splitlines() == [
         *("Functions: Twice", "modules: Net", "functions: helper"),
-        "branches and loops on traced values in: Twice.forward",
+        "branches and loops that may depend on traced values in: Twice.forward",
     ]
     assert [re.match(r":(\d+): ([\w.]+)", line).groups() for line in absent.split(f"\n{path}")] == [
         *(("3", "torch.utils.data.DataLoader"), ("12", "torch.fft.nothing"), ("17", "torch.svd_lowrank")),
@@ -297,6 +297,10 @@ def test_load_reports_what_is_there(tmp_path, capsys):
     path.write_text("import torch\ndef f(x): return torch.exp(x)")
     assert main(["load", str(path.rename(tmp_path / "right.py"))]) == 0
     assert main(["load", str(tmp_path / "absent.py")]) == 2
+    path.with_suffix(".json").write_text("{}")
+    for command in "load", "check":
+        assert main([command, f"{path.with_suffix('.json')}{':f' * (command == 'check')}"]) == 2
+        assert "is not a Python file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["", "check", "graph", "port", "compare", "lint", "load"])

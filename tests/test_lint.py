@@ -55,4 +55,6 @@ def test_other_files_are_not_read(text, tmp_path, capsys):
     path = tmp_path / "layers.py"
     path.write_text(text + "class A(Function):\n    def forward(ctx, x):\n        return x.std()\n")
     assert main(["lint", str(path)]) == 0
-    assert not capsys.readouterr().out
+    out, err = capsys.readouterr()
+    assert not out
+    assert ("is a PyTorch file" in err) == ("torch" in text)

@@ -60,6 +60,8 @@ def load(target: str) -> Any:
     if target.endswith((".pt", ".pth", ".ckpt")):
         raise ImportError(f"{target} holds weights: give the Python file that defines the class")
     if not target.endswith(".py"):
+        if Path(target).is_file():
+            raise ImportError(f"{target} is not a Python file")
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
         return importlib.import_module(target)

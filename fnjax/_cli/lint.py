@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from fnjax._cli.call import UsageError
+from fnjax._cli.target import is_pytorch_file
 
 _PAIRS = {
     "max": "x.max(0), x.argmax(0)",
@@ -35,6 +36,9 @@ def add(commands: Any) -> None:
 
 def _run_lint(options: argparse.Namespace) -> int:
     found = [line for name in options.files for line in lint(name)]
+    for name in options.files:
+        if is_pytorch_file(name):
+            print(f"note: {name} is a PyTorch file; lint reads Functions of fnjax", file=sys.stderr)
     print("\n".join(found), end="\n" * bool(found))
     return int(bool(found))
 

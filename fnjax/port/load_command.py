@@ -30,6 +30,8 @@ def add(commands: Any) -> None:
 def _run_load(options: argparse.Namespace) -> int:
     from fnjax.torch.loading.report import list_absent, list_lowered
 
+    if Path(options.file).is_file() and Path(options.file).suffix != ".py":
+        raise UsageError(f"{options.file!r} is not a Python file")
     try:
         module = fnjax.torch.load(options.file)
         tree = ast.parse(Path(options.file).read_bytes())
@@ -43,11 +45,13 @@ def _run_load(options: argparse.Namespace) -> int:
         "Functions": [n for n, c in classes.items() if issubclass(c, torch.autograd.Function)],
         "modules": [n for n, c in classes.items() if issubclass(c, torch.nn.Module)],
         "functions": functions,
-        "branches and loops on traced values in": list_lowered(own),
+        "branches and loops that may depend on traced values in": list_lowered(own),
     }
     for kind, names in kinds.items():
         if names:
             print(f"{kind}: {', '.join(names)}")
+    if not any(kinds.values()):
+        print("no class or function is defined here")
     found = list_absent(tree, vars(module))
     for line, text in found:
         print(f"{options.file}:{line}: {text}")
