@@ -77,15 +77,15 @@ def test_static_and_keyword_arguments():
 @pytest.mark.parametrize(
     ("factor", "says"),
     [
-        (lambda g: 1.01 * g, ["all 30 entries differ", "there backward gives 1.01 times what is due"]),
+        (lambda g: 1.01 * g, ["all 30 elements differ", "there backward gives 1.01 times what is due"]),
         (
             lambda g: g.at[2:4, 1].set(0),
-            ["2 of 30 entries differ, all within [2:4, 1:2]", "gives zeros there"],
+            ["2 of 30 elements differ, all within [2:4, 1:2]", "gives zeros there"],
         ),
-        (lambda g: g.at[5, 4].add(1e-3), ["1 of 30 entries differ, all within [5:6, 4:5]", "[5, 4]"]),
-        (lambda g: g.at[0, 0].set(jnp.nan), ["1 of 30 entries differ", "nan"]),
+        (lambda g: g.at[5, 4].add(1e-3), ["1 of 30 elements differ, all within [5:6, 4:5]", "[5, 4]"]),
+        (lambda g: g.at[0, 0].set(jnp.nan), ["1 of 30 elements differ", "nan"]),
         (lambda g: -g, ["there backward gives -1 times what is due"]),
-        (lambda g: None, ["all 30 entries differ", "backward gives zeros there"]),
+        (lambda g: None, ["all 30 elements differ", "backward gives zeros there"]),
     ],
     ids=["larger", "rows", "one", "nan", "sign", "none"],
 )
@@ -106,7 +106,7 @@ def test_a_wrong_gradient_of_large_arrays_is_found():
     """Inputs may be as large as a kernel's, for which finite differences would take hours."""
     x, w = np.ones((512, 256), np.float32), np.ones(256, np.float32)
     results = against_forward(wrong(lambda g: g.at[:, 255].set(0)), x, w, raise_exception=False)
-    assert "512 of 131072 entries differ, all within [0:512, 255:256]" in str(results["test_against_forward"])
+    assert "512 of 131072 elements differ, all within [0:512, 255:256]" in str(results["test_against_forward"])
 
 
 def test_tolerances_are_those_of_the_narrowest_numbers():
@@ -198,7 +198,7 @@ def test_the_command_prints_each_gradient(capsys):
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].endswith("ok")
     assert lines[2].endswith("DIFFERS")
-    assert lines[3] == ("input 1 ('w'): 1 of 5 entries differ, all within [2:3]" + lines[3].partition("[2:3]")[2])
+    assert lines[3] == ("input 1 ('w'): 1 of 5 elements differ, all within [2:3]" + lines[3].partition("[2:3]")[2])
     assert command("Wrong", "--rtol", "10") == 0
 
 

@@ -78,10 +78,10 @@ class Comparison(NamedTuple):
 
 def _explain(gradient: Gradient) -> list[str]:
     if gradient.wrong == gradient.size > 1:
-        text = f"{gradient.name}: all {gradient.size} entries differ"
+        text = f"{gradient.name}: all {gradient.size} elements differ"
     else:
         box = ", ".join(f"{a}:{b}" for a, b in gradient.box)
-        text = f"{gradient.name}: {gradient.wrong} of {gradient.size} entries differ, all within [{box}]"
+        text = f"{gradient.name}: {gradient.wrong} of {gradient.size} elements differ, all within [{box}]"
     return [text + (f"; {gradient.hint}" if gradient.hint else "")]
 
 

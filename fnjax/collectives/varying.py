@@ -29,7 +29,7 @@ def part(x: jax.Array, index: Any, count: int, dim: int = 0) -> jax.Array:
         raise axis_error(
             f"one of {count} slices of dimension {dim} of shape {x.shape}, selected by the device",
             "slices of one size",
-            f"{x.shape[dim]} entries",
+            f"{x.shape[dim]} elements",
             f"pad the dimension to a multiple of {count}",
         )
     return lax.dynamic_slice_in_dim(x, index * size, size, dim % x.ndim)

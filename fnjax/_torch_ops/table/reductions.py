@@ -176,7 +176,7 @@ add_operation(
     "input, weights=None, *, minlength",
     "_bincount(input, (minlength), weights=weights)",
     "int",
-    note="under jit the result has minlength entries, and numbers from there on are not counted; outside jit it grows as "
+    note="under jit the result has minlength elements, and numbers from there on are not counted; outside jit it grows as "
     "in PyTorch",
 )
 add_operation(

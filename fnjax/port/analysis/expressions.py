@@ -92,7 +92,7 @@ class ExpressionEvaluator(Variables):
         """Note masks whose elements must be selected here, so that the routine is evaluated again."""
         for mask in {mask for value in values for mask in value.mask.split(LOST) if mask}:
             if mask in self.materialised:
-                message = "the porter knows no way to write these entries that a mask selects; write it with jnp.where"
+                message = "the porter knows no way to write these elements that a mask selects; write it with jnp.where"
                 raise Stop(self.current, "mask", message)
             self.routine.materialised |= {mask}
 

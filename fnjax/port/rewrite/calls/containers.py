@@ -121,7 +121,7 @@ def _port_comp_for(ev: Evaluator, node: cst.CompFor) -> cst.CompFor:
     tests = [ev.port(i.test) for i in node.ifs]
     for test in tests:
         if ev.is_traced(test.value):
-            ev.report_untraced(node, "how many entries this takes depends on a tensor's value")
+            ev.report_untraced(node, "how many items this takes depends on a tensor's value")
     ifs = [i.with_changes(test=t.node) for i, t in zip(node.ifs, tests, strict=True)]
     inner = _port_comp_for(ev, node.inner_for_in) if node.inner_for_in else None
     return node.with_changes(iter=items.node, ifs=ifs, inner_for_in=inner)

@@ -308,7 +308,7 @@ def port_container_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
     if attr in {"get", "pop"} and node.args:
         made = hash_keys(ev, node, made)
         if ev.port(node.args[0].value).value.is_tensor:
-            ev.report_untraced(node, "an entry of a container at the value of a tensor")
+            ev.report_untraced(node, "an item of a container at the value of a tensor")
     if attr == "get" and isinstance(wanted, str) and wanted in dict(value.entries):
         return Expr(made, find_entry(value, wanted))
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change

@@ -125,7 +125,7 @@ def port_subscript(ev: Evaluator, node: cst.Subscript) -> Expr | None:
         found = [ev.port(i).value for i in list_indices(node) if i is not None]
         several = value.kind == "static" and (value.parts is not None or value.element is not None)
         if any(v.origin.python or (several and v.is_tensor) for v in found):
-            ev.report_untraced(node, "an entry of a list at the value of a tensor")
+            ev.report_untraced(node, "an item of a list at the value of a tensor")
         return Expr(port_indices(ev, node, base.node), _describe_part(ev, node, value))
     check_axes(ev, node)
     index = find_selecting_index(ev, node)
@@ -206,7 +206,7 @@ def report_mask_among(ev: Evaluator, node: cst.Subscript) -> None:
     """Report a boolean mask among other indices."""
     values = [ev.port(i).value for i in list_indices(node) if i is not None]
     if any(v.dtype == "bool" and not v.mask and v.kind in {"tensor", "unknown"} for v in values):
-        message = "a boolean mask among other indices selects a number of entries that depends on values"
+        message = "a boolean mask among other indices selects a number of elements that depends on values"
         ev.report_untraced(node, f"{message}: write it with torch.where")
 
 
@@ -220,7 +220,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
         mask: the mask.
     """
     if not ev.may_stand_for_selected(mask.value.number):
-        message = "x[mask] selects a number of entries that depends on values: write it with torch.where"
+        message = "x[mask] selects a number of elements that depends on values: write it with torch.where"
         ev.report_untraced(node, message)
         assert isinstance(node, cst.Subscript)
         selected = Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node))

@@ -184,7 +184,7 @@ def _check_copy(ev: Evaluator, node: cst.CSTNode) -> None:
             return
     indices = [ev.port(i).value for i in list_indices(written) if i is not None]
     if any(v.is_tensor and v.dtype != "bool" and not v.rank for v in indices):  # without axes it is a view
-        message = f"whether {unparse(written)} is a view depends on the axes of its index; write to an entry of it"
+        message = f"whether {unparse(written)} is a view depends on the axes of its index; write to an element of it"
         raise Stop(node, "alias", message)
 
 

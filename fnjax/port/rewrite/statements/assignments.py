@@ -97,7 +97,7 @@ def _port_one_by_one(ev: Evaluator, node: cst.Assign) -> Statements:
     parts = [e.target if isinstance(e, cst.AssignTarget) else e.value for e in held]
     starred = any(isinstance(e, cst.StarredElement) for e in held)
     if starred or any(isinstance(p, (cst.Tuple, cst.List)) for p in parts):
-        raise Stop(node, "alias", "nested targets of which one is an entry of a tensor; write them one by one")
+        raise Stop(node, "alias", "nested targets of which one is an element of a tensor; write them one by one")
     new = [cst.Name(ev.make_unused_name(f"new_{i}" if unpacked else "new")) for i in range(len(parts))]
     first = cst.Tuple([cst.Element(n) for n in new], (), ()) if unpacked else new[0]
     made: Statements = []
