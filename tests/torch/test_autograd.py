@@ -283,8 +283,9 @@ def test_a_gradient_whose_trace_has_ended():
         net(torch.torch_view(x)).sum().backward()
         return torch.jax_view(net.weight.grad)
 
-    np.testing.assert_array_equal(step(jnp.ones(3)), np.ones((2, 3)))
-    for use in (lambda: net.weight.grad, lambda: step(jnp.ones((2, 3))), lambda: net(torch.ones(3)).sum().backward()):
+    np.testing.assert_array_equal(step(jnp.ones(3, jnp.float32)), np.ones((2, 3)))
+    rows = jnp.ones((2, 3), jnp.float32)
+    for use in (lambda: net.weight.grad, lambda: step(rows), lambda: net(torch.ones(3)).sum().backward()):
         with pytest.raises(torch.NotSupported, match=r"left in a function that JAX traced.*\n  fix: take the gradient"):
             use()
     net.zero_grad()
