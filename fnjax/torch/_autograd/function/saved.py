@@ -119,8 +119,11 @@ def save(
         values = attributes.values()
         contents, leaves = (reach(values, whole=True), reach(values, modules)) if attributes else ([], [])
         memories = {id(t.memory) for t in contents}
-        given_objects = [None if find is None else find() for find in call.objects]
-        inputs = [(i, t, id(t.memory) in call.enclosed) for i, t in enumerate(given_objects) if t is not None]
+        inputs = [
+            (i, tensors[i], id(tensors[i].memory) in call.enclosed)
+            for i, find in enumerate(call.objects)
+            if find is not None and find() is tensors[i]
+        ]
         if memories & call.enclosed or leaves or any(i >= len(tensors) - call.reached and not c for i, _, c in inputs):
             inputs = [(i, t, c) for i, t, c in inputs if not c or id(t.memory) in memories]
             reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t, _ in inputs]
