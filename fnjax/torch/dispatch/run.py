@@ -23,6 +23,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import default_dtype, dtype
 from fnjax.torch.memory.layout import Size
 from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.memory.trees import map_leaves
 
 _LIMIT = 4096
 _plans: dict[Any, tuple[Plan, tuple[int, ...]]] = {}  # by signature, with the positions of the plan's tensors
@@ -56,7 +57,7 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, has_operan
     if key is None and not has_operands and _holds_deferred(args, kwargs):
         return on_operands(lambda *args, **kwargs: run(name, args, kwargs, has_operands=True), args, kwargs)
     if key is None:  # JAX's arrays, which users of both have
-        args, kwargs = jax.tree.map(_to_tensor, (tuple(args), dict(kwargs)), is_leaf=lambda x: not _is_container(x))
+        args, kwargs = map_leaves(_to_tensor, [*args]), map_leaves(_to_tensor, dict(kwargs))
     operation = find_operation(name)
     if operation is None or isinstance(operation, Absent):
         reason = "" if operation is None else f" {operation.reason}"
@@ -64,10 +65,6 @@ def run(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], *, has_operan
             f"{name}{reason or ' is not an operation that fnjax.torch has'}", getattr(operation, "remedy", "")
         )
     return _run_call(bind(operation, args, kwargs), key, tensors)
-
-
-def _is_container(value: Any) -> bool:
-    return type(value) in {tuple, list, dict}
 
 
 def _to_tensor(value: Any) -> Any:
