@@ -23,10 +23,11 @@ _TORCH_HABITS = re.compile(
     r"|'int' object is not callable|'dtype\[?.* object is not callable|'tuple' object is not callable"
     r"|array\.view\(\) is not supported|for 'order' argument: -?\d|select an axis to squeeze"
 )
+_OPERATORS = {"add": "+", "sub": "-", "mul": "*", "div": "/", "pow": "**"}
+_OPERATORS |= {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 # What to write instead of a method of torch.Tensor; of others jax.numpy's function of the same name, if there is one.
 _INSTEAD = {
-    **{name: f"x {sign} y" for name, sign in (("add", "+"), ("sub", "-"), ("mul", "*"), ("div", "/"), ("pow", "**"))},
-    **{name: f"x {sign} y" for name, sign in (("eq", "=="), ("ne", "!="), ("lt", "<"), ("le", "<="), ("gt", ">"))},
+    **{name: f"x {sign} y" for name, sign in _OPERATORS.items()},
     **dict.fromkeys(("clone", "contiguous", "cpu", "cuda"), "x"),
     **dict.fromkeys(("mm", "bmm", "matmul"), "x @ y"),
     **{name: f"jax.nn.{name}(x)" for name in ("relu", "sigmoid")},
@@ -39,7 +40,6 @@ _INSTEAD = {
     "expand_as": "jnp.broadcast_to(x, y.shape)",
     "float": "x.astype(jnp.float32)",
     "gather": "jnp.take_along_axis(x, index, axis)",
-    "ge": "x >= y",
     "half": "x.astype(jnp.float16)",
     "index_select": "jnp.take(x, index, axis)",
     "int": "x.astype(jnp.int32)",
