@@ -9,7 +9,7 @@ import pytest
 
 import fnjax.triton.language as tl
 from benchmarks import triton_launches as launches
-from fnjax import triton
+from fnjax import Function, triton
 from tests.triton.kernels import activations, attention, norms
 from tests.triton.test_streams import previous_kernel
 from tests.triton.twins import DIFFERENTIATED, TWINS, WITHOUT_GRADIENT, forms_of, gradient_of
@@ -175,3 +175,41 @@ def test_memory_that_a_loop_stores_to_is_carried_as_it_is_stored():
         carried = re.search(r"stablehlo.while.*: (.*)", text).group(1)
         assert "tensor<2x12x8xf32>" in carried
         assert "tensor<192xf32>" not in carried
+
+
+@triton.jit
+def ratio_kernel(x_ptr, scale_ptr, out_ptr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    tl.store(out_ptr + lanes, tl.load(x_ptr + lanes) / tl.load(scale_ptr))
+
+
+@triton.jit
+def ratio_backward_kernel(dy_ptr, x_ptr, scale_ptr, dx_ptr, dscale_ptr, N: tl.constexpr):
+    lanes = tl.arange(0, N)
+    dy, x, scale = tl.load(dy_ptr + lanes), tl.load(x_ptr + lanes), tl.load(scale_ptr)
+    tl.store(dx_ptr + lanes, dy / scale)
+    tl.store(dscale_ptr, -tl.sum(dy * x, 0) / scale / scale)
+
+
+class Ratio(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x, scale)
+        return ratio_kernel[(1,)](x, scale, jnp.empty_like(x), N=8)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, scale = ctx.saved_tensors
+        return ratio_backward_kernel[(1,)](dy, x, scale, jnp.empty_like(x), jnp.empty_like(scale), N=8)
+
+
+def test_a_backward_kernel_that_divides_has_forward_mode():
+    """A division is linear in what is divided, so a Function whose backward launches it has a jvp and a Hessian."""
+    x, scale = numbers(10, 8), jnp.array([3.0])
+
+    def of(f):
+        loss = lambda x, scale: (f(x, scale) ** 2).sum()
+        return jax.jvp(f, (x, scale), (x**2, scale)), jax.hessian(loss, (0, 1))(x, scale)
+
+    found, wanted = (jax.jit(lambda f=f: of(f))() for f in (Ratio.apply, lambda x, scale: x / scale))
+    assert_near(found, wanted)

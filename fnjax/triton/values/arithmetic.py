@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax._primitives.division import quotient
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import MANY, Affine, Shape, constant, leading, recognise
-from fnjax.triton.values.rounding import quotient, rounded, toward_zero
+from fnjax.triton.values.rounding import rounded, toward_zero
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
@@ -168,7 +169,7 @@ def true_divide(a: Any, b: Any) -> Tensor:
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
         a, b, kind = to_common_type(a, b, division=True)
-    return compute(quotient, kind, a, b)
+    return compute(lambda xp, x, y: np.divide(x, y) if xp is np else quotient(x, y), kind, a, b)
 
 
 def _truncated(xp: Any, x: Any, y: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Rounding: conversions to floats of 16 bits, whose derivative is that of a conversion, quotients, powers of two."""
+"""Rounding: conversions to floats of 16 bits, whose derivative is that of a conversion, and powers of two."""
 
 from __future__ import annotations
 
@@ -42,19 +42,6 @@ def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
 @toward_zero.defjvp
 def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
     return toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
-
-
-def quotient(xp: Any, x: Any, y: Any) -> Any:
-    """Return x / y, correctly rounded.
-
-    XLA multiplies by 1 / y where y is a constant or is broadcast, and rewrites x / s / t and 1 / sqrt(x).
-    """
-    if xp is np:
-        return np.divide(x, y)
-    info = finfo(x.dtype)
-    if info.bits >= 32:  # XLA does not simplify a division with what computes these
-        x, y = (lax.reduce_precision(v, info.nexp, info.nmant) for v in (x, y))
-    return x / jnp.where(x < -jnp.inf, lax.stop_gradient(x), y)  # nothing is, but XLA does not know that
 
 
 def exponent(x: Any) -> Any:
