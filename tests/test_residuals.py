@@ -45,6 +45,27 @@ def test_an_input_that_is_an_output_is_saved_as_both(Fn, wrap):
     assert jax.hessian(f)(2.0) == 23.0
 
 
+class PrivateNames(fnjax.Function):
+    """x², which keeps what it needs under names as a ctx itself might have."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx._inputs, ctx._saved, ctx._facts, ctx._needs = (x,), 2.0, "facts", None
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        assert (ctx._facts, ctx._needs) == ("facts", None)
+        assert ctx.needs_input_grad == (True,)
+        return grad_output * ctx._saved * ctx._inputs[0]
+
+
+@pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
+def test_private_names_on_ctx_are_the_user_s(wrap):
+    """Attributes such as `ctx._inputs` reach backward: ctx uses none of these names itself."""
+    assert wrap(jax.grad(PrivateNames.apply))(3.0) == 6.0
+
+
 def test_telling_them_apart_leaves_no_operation():
     """The compiled gradient has no copy of an input that is an output, and outside jit it is the same buffer."""
     seen = []

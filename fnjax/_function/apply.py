@@ -205,7 +205,7 @@ class FunctionRule:
         _check_backward(spec, len(self.form.members))
         outputs = to_tensors(originals)
         # By identity, before conversion: the user marked the very objects that were returned.
-        marked = {id(x) for x in ctx._non_differentiable}
+        marked = {id(x) for x in ctx._fnjax_record.non_differentiable}
         differentiable = tuple([id(x) not in marked and is_inexact(y) for x, y in zip(originals, outputs, strict=True)])
         with_jvp = spec.jvp is not None
         saved, sources, intermediates = save(ctx, operands, originals, differentiable, self._hooks, with_jvp=with_jvp)

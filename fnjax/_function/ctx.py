@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import jax
 
@@ -33,6 +33,36 @@ class NeedsInputGrad(tuple[Any, ...]):
         return any(self(pair) for pair in which)
 
 
+class Record(NamedTuple):
+    """Everything that a ctx has recorded but attributes; each method of ctx replaces it.
+
+    Attributes:
+        needs: `needs_input_grad`.
+        inputs: the arrays among the arguments of forward.
+        single_access: whether `saved_tensors` may be read once.
+        to_save: the arguments of `save_for_backward`.
+        to_save_forward: the arguments of `save_for_forward`.
+        saved: `saved_tensors`; None once they have been read and may not be read again.
+        dirty: the arguments of `mark_dirty`.
+        non_differentiable: the arguments of `mark_non_differentiable`.
+        materialize: the argument of `set_materialize_grads`.
+        materialize_non_diff: `_materialize_non_diff_grads`: whether outputs without a derivative get zeros, too.
+        facts: everything but arrays that a codec needs to rebuild what it saved.
+    """
+
+    needs: NeedsInputGrad
+    inputs: Sequence[Any] = ()
+    single_access: bool = False
+    to_save: tuple[Any, ...] = ()
+    to_save_forward: tuple[Any, ...] = ()
+    saved: tuple[Any, ...] | None = ()
+    dirty: tuple[Any, ...] = ()
+    non_differentiable: tuple[Any, ...] = ()
+    materialize: bool = True
+    materialize_non_diff: bool = True
+    facts: Any = None
+
+
 class FunctionCtx:
     """Context that `forward` fills for `backward`: saved tensors, attributes and marks.
 
@@ -45,48 +75,23 @@ class FunctionCtx:
         saved_data: a dict for anything, as in PyTorch's C++ API.
     """
 
-    # Recorded values are in slots, so that vars(ctx) holds the user's attributes only.
-    __slots__ = (
-        "__dict__",
-        "__weakref__",
-        "_dirty",
-        "_facts",
-        "_inputs",
-        "_materialize",
-        "_materialize_non_diff_grads",
-        "_needs",
-        "_non_differentiable",
-        "_saved",
-        "_saved_for_forward",
-        "_single_access",
-        "_to_save",
-        "saved_data",
-    )
+    # In slots, so that vars(ctx) holds the user's attributes only: all other names are the user's.
+    __slots__ = ("__dict__", "__weakref__", "_fnjax_record", "saved_data")
 
     def __init__(
         self, needs_input_grad: NeedsInputGrad, inputs: Sequence[Any] = (), single_access: bool = False
     ) -> None:
-        self._needs = needs_input_grad
+        self._fnjax_record = Record(needs_input_grad, inputs, single_access)
         self.saved_data: dict[str, Any] = {}
-        self._inputs = inputs
-        self._single_access = single_access
-        self._to_save: tuple[Any, ...] = ()
-        self._saved_for_forward: tuple[Any, ...] = ()
-        self._saved: tuple[Any, ...] | None = ()
-        self._dirty: tuple[Any, ...] = ()
-        self._non_differentiable: tuple[Any, ...] = ()
-        self._materialize = True
-        self._materialize_non_diff_grads = True
-        self._facts: Any = None  # what a codec keeps of what it saves, other than arrays
 
     @property
     def needs_input_grad(self) -> NeedsInputGrad:
         """For each argument a bool, whether it is being differentiated; pytrees of bools if `pytree = True`."""
-        return self._needs
+        return self._fnjax_record.needs
 
     @needs_input_grad.setter
     def needs_input_grad(self, needs: Sequence[Any]) -> None:
-        self._needs = NeedsInputGrad(needs)
+        self._fnjax_record = self._fnjax_record._replace(needs=NeedsInputGrad(needs))
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Save arrays (or None, which keeps its place) for `ctx.saved_tensors`; a second call replaces the first.
@@ -98,18 +103,9 @@ class FunctionCtx:
         if not all(type(x) is array or isinstance(x, jax.Array) for x in tensors):
             for i, tensor in enumerate(tensors):
                 if tensor is not None and not is_tensor(tensor):
-                    raise error(
-                        ArgumentError,
-                        f"save_for_backward can only save variables, but argument {i} is of type {type_name(tensor)} "
-                        f"({type(self).__name__})",
-                        "save-for-backward",
-                        expected="arrays and None, each as an argument of its own",
-                        got=f"argument {i} = {tensor!r:.80}",
-                        fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; "
-                        "a number that should have a gradient goes into apply as jnp.asarray(number)",
-                    )
+                    raise refuse_saved(self, i, tensor)
             tensors = tuple(None if t is None else to_tensor(t) for t in tensors)
-        self._to_save = tensors
+        self._fnjax_record = self._fnjax_record._replace(to_save=tensors)
 
     def save_for_forward(self, *tensors: Any) -> None:
         """Save arrays for `jvp`; they are separate from those for `backward`.
@@ -123,12 +119,13 @@ class FunctionCtx:
                     "save_for_forward expects all arguments to be tensors; you should save non-tensors as "
                     f"attributes on ctx. ({type(self).__name__} got {tensor!r:.80})"
                 )
-        self._saved_for_forward = tensors
+        self._fnjax_record = self._fnjax_record._replace(to_save_forward=tensors)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
         """The saved arrays in `backward`; the empty tuple in `forward`, as in PyTorch."""
-        if self._saved is None:
+        saved = self._fnjax_record.saved
+        if saved is None:
             raise error(
                 ContextError,
                 "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
@@ -136,9 +133,8 @@ class FunctionCtx:
                 "saved-tensors-once",
                 fix="Either access saved_tensors only once, or set clear_saved_tensors_on_access=False",
             )
-        saved = self._saved
-        if self._single_access and saved:
-            self._saved = None
+        if self._fnjax_record.single_access and saved:
+            self._fnjax_record = self._fnjax_record._replace(saved=None)
         return saved
 
     @saved_tensors.setter
@@ -162,7 +158,7 @@ class FunctionCtx:
     @property
     def to_save(self) -> tuple[Any, ...]:
         """The arguments of `save_for_backward`, readable in `forward`."""
-        return self._to_save
+        return self._fnjax_record.to_save
 
     @to_save.setter
     def to_save(self, tensors: Any) -> None:
@@ -171,7 +167,7 @@ class FunctionCtx:
     @property
     def non_differentiable(self) -> tuple[Any, ...]:
         """The arguments of `mark_non_differentiable`."""
-        return self._non_differentiable
+        return self._fnjax_record.non_differentiable
 
     @non_differentiable.setter
     def non_differentiable(self, tensors: Any) -> None:
@@ -180,7 +176,7 @@ class FunctionCtx:
     @property
     def dirty_tensors(self) -> tuple[Any, ...]:
         """The arguments of `mark_dirty`."""
-        return self._dirty
+        return self._fnjax_record.dirty
 
     @dirty_tensors.setter
     def dirty_tensors(self, tensors: Any) -> None:
@@ -216,14 +212,14 @@ class FunctionCtx:
                     "mark-dirty",
                     fix="pass the input arrays that the PyTorch code changed in place",
                 )
-            if not any(tensor is x for x in self._inputs):
+            if not any(tensor is x for x in self._fnjax_record.inputs):
                 warnings.warn(
                     "ctx.mark_dirty() received a tensor that was not an input. Only input Tensors that have been "
                     f"mutated should be passed to ctx.mark_dirty(). ({type(self).__name__}, argument {i})",
                     UserWarning,
                     stacklevel=2,
                 )
-        self._dirty = tensors
+        self._fnjax_record = self._fnjax_record._replace(dirty=tensors)
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Mark outputs that carry no gradient; `backward` sees zeros for them. A later call replaces this one.
@@ -240,7 +236,7 @@ class FunctionCtx:
                     "mark-non-differentiable",
                     fix="pass the output arrays themselves, before they are returned",
                 )
-        self._non_differentiable = tensors
+        self._fnjax_record = self._fnjax_record._replace(non_differentiable=tensors)
 
     def mark_shared_storage(self, *pairs: Any) -> None:
         """Do nothing; PyTorch has deprecated it, and JAX arrays do not share storage."""
@@ -264,16 +260,24 @@ class FunctionCtx:
                 "set-materialize-grads",
                 fix="pass True or False",
             )
-        self._materialize = value
+        self._fnjax_record = self._fnjax_record._replace(materialize=value)
 
     @property
     def materialize_grads(self) -> bool:
         """The argument of `set_materialize_grads`; True by default."""
-        return self._materialize
+        return self._fnjax_record.materialize
 
     @materialize_grads.setter
     def materialize_grads(self, value: bool) -> None:
         self.set_materialize_grads(value)
+
+    @property
+    def _materialize_non_diff_grads(self) -> bool:
+        return self._fnjax_record.materialize_non_diff
+
+    @_materialize_non_diff_grads.setter
+    def _materialize_non_diff_grads(self, value: bool) -> None:
+        self._fnjax_record = self._fnjax_record._replace(materialize_non_diff=value)
 
     @classmethod
     def name(cls) -> str:
@@ -290,6 +294,20 @@ class FunctionCtx:
 # Functions, not methods: all attribute names of a ctx are free for the user.
 
 
+def refuse_saved(ctx: FunctionCtx, index: int, value: object) -> ArgumentError:
+    """Build the error for an argument of `save_for_backward` that is no array."""
+    return error(
+        ArgumentError,
+        f"save_for_backward can only save variables, but argument {index} is of type {type_name(value)} "
+        f"({type(ctx).__name__})",
+        "save-for-backward",
+        expected="arrays and None, each as an argument of its own",
+        got=f"argument {index} = {value!r:.80}",
+        fix="set it as an attribute (ctx.name = value), which may hold anything; pass a list as *list; "
+        "a number that should have a gradient goes into apply as jnp.asarray(number)",
+    )
+
+
 def arrays_of(ctx: FunctionCtx) -> list[Any]:
     """Return all JAX arrays that a ctx holds."""
     return [leaf for leaf in iter_leaves(_content(ctx)) if isinstance(leaf, jax.Array)]
@@ -299,13 +317,14 @@ def map_arrays(fun: Callable[[Any], Any], ctx: FunctionCtx) -> FunctionCtx:
     """Return a copy of a ctx with `fun` applied to its arrays."""
     other = copy.copy(ctx)
     mapped = map_leaves(fun, _content(ctx), lambda leaf: isinstance(leaf, jax.Array))
-    other._saved, other.saved_data = mapped["saved"], mapped["data"]
+    other._fnjax_record = ctx._fnjax_record._replace(saved=mapped["saved"])
+    other.saved_data = mapped["data"]
     vars(other).update(mapped["attributes"])
     return other
 
 
 def _content(ctx: FunctionCtx) -> dict[str, Any]:
-    return {"saved": ctx._saved, "attributes": dict(vars(ctx)), "data": ctx.saved_data}
+    return {"saved": ctx._fnjax_record.saved, "attributes": dict(vars(ctx)), "data": ctx.saved_data}
 
 
 def _graph_attribute(attribute: str) -> property:

@@ -62,8 +62,8 @@ class Saved(NamedTuple):
     def restore(self, spec: Spec, residuals: Sequence[Any], *, for_jvp: bool = False) -> FunctionCtx:
         """Return a new ctx of a Function with the residuals in place, for backward or for jvp."""
         ctx = spec.ctx(self.needs, (), spec.options.clear_saved_tensors_on_access)
-        ctx._saved = tuple([x(residuals) for x in (self.for_forward if for_jvp else self.tensors)])
-        ctx._materialize, ctx._facts = self.materialize, self.facts
+        saved = tuple([x(residuals) for x in (self.for_forward if for_jvp else self.tensors)])
+        ctx._fnjax_record = ctx._fnjax_record._replace(saved=saved, materialize=self.materialize, facts=self.facts)
         if self.attributes:
             vars(ctx).update({k: v(residuals) for k, v in self.attributes.items()})
         if self.data:
@@ -150,16 +150,17 @@ def save(
     for k, v in (*vars(ctx).items(), *ctx.saved_data.items()):
         _refuse_hidden(v, k, ctx, operands)
     record = residuals.record if hooks is None else functools.partial(_record_packed, residuals, hooks)
-    tensors = [record(x) for x in ctx._to_save]
+    recorded = ctx._fnjax_record
+    tensors = [record(x) for x in recorded.to_save]
     saved = Saved(
-        ctx._needs,
-        ctx._materialize,
-        ctx._materialize_non_diff_grads,
+        recorded.needs,
+        recorded.materialize,
+        recorded.materialize_non_diff,
         tensors,
-        [residuals.record(x) for x in ctx._saved_for_forward] if with_jvp else (),
+        [residuals.record(x) for x in recorded.to_save_forward] if with_jvp else (),
         {k: residuals.record(v) for k, v in vars(ctx).items()} if vars(ctx) else _NOTHING,
         {k: residuals.record(v) for k, v in ctx.saved_data.items()} if ctx.saved_data else _NOTHING,
-        ctx._facts,
+        recorded.facts,
     )
     return saved, tuple(residuals.sources), residuals.intermediates
 

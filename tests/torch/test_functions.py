@@ -502,6 +502,22 @@ class OldNames(Function):
 def old_names(x):
     return OldNames.apply(x * 1)[0].sum()
 
+class PrivateNames(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx._inputs, ctx._saved, ctx._needs, ctx._dirty = (x * 1,), x * 2, 3, "dirty"
+        ctx.save_for_backward(x)
+        assert ctx.saved_tensors == ()
+        return x * x
+
+    @staticmethod
+    def backward(ctx, g):
+        assert ctx._needs == 3 and ctx._dirty == "dirty" and ctx.needs_input_grad == (True,)
+        return g * (ctx._inputs[0] + ctx._saved + ctx.saved_tensors[0])
+
+def private_names(x):
+    return PrivateNames.apply(x).sum()
+
 class ByVjp(Function):
     boxed_grads_call = True
 
@@ -925,6 +941,7 @@ GRADIENTS = {
     "closed_over": [1.6749, -1.92208],
     "constant": [0.829314, -0.815334],
     "old_names": [0.6, -0.8],
+    "private_names": [1.2, -1.6],
     "by_vjp": [0.27, 0.48],
     "unmarked": [8.2, 5.4],
     "returned": [15.4, -23.4],

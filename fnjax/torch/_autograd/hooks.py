@@ -13,14 +13,13 @@ import fnjax
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.function.captured import reach
 from fnjax.torch._autograd.function.conditional_gradients import call_checked
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.handles import RemovableHandle, add_hook
 from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
 from fnjax.torch.recording.gradient_mode import BACKWARD, set_mode
 from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, note_read, watch
 from fnjax.torch.recording.journal import next_serial, note_reached, refuse_in_branch
-from fnjax.torch.recording.storage import LostValue
+from fnjax.torch.recording.storage import LostValue, find_root
 
 Hook = Callable[..., Any]
 

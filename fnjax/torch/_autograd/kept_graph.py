@@ -27,22 +27,14 @@ class KeptGraph(NamedTuple):
     leaves: tuple[tuple[int, ...] | Tensor | None, ...]
 
 
-def list_tensors(saved: Sequence[Any], attributes: dict[str, Any]) -> list[Tensor]:
-    """Return the tensors on ctx, in an order that forward and backward share."""
-    others = jax.tree.leaves(attributes, is_leaf=is_node) if attributes else ()
-    return [t for t in (*saved, *others) if issubclass(type(t), Tensor)]  # not what a mask selects
-
-
-def keep_graph(tensors: Sequence[Tensor], reached: Sequence[Tensor]) -> tuple[KeptGraph, Any] | None:
-    """Return the graph that computed the tensors on ctx, and its pullback; None if forward recorded nothing.
+def keep_graph(tensors: Sequence[Tensor], reached: Sequence[Tensor]) -> tuple[KeptGraph, Any]:
+    """Return the graph that forward recorded for the tensors on ctx, and its pullback.
 
     Args:
         tensors: the tensors on ctx.
         reached: the parameters that backward receives by reference.
     """
     roots = [i for i, t in enumerate(tensors) if t.value.node is not None]
-    if not roots:
-        return None
     function, leaves = replay([tensors[i].value for i in roots], [])
     _, pullback = jax.vjp(function, *(v.array for v in leaves))
     found: list[tuple[int, ...] | Tensor | None] = []

@@ -143,10 +143,9 @@ class CustomOpDef:
         codec = TensorCodec(cls, read_class(cls))
 
         def setup(ctx: Any, inputs: tuple[Any, ...], output: Any, keyword_only_inputs: Any = None) -> None:
-            own = cls._ctx()
-            own._own["needs"] = tuple(ctx.needs_input_grad)
             dtypes = own_dtypes.get() or OwnDtypes((), {})
-            tensors = tuple(map(enter, inputs, own.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
+            tensors = tuple(map(enter, inputs, ctx.needs_input_grad, [*dtypes.args, *[None] * len(inputs)]))
+            own = cls._ctx(ctx.needs_input_grad, tensors)
             of_results = iter(dtypes.results)
             results = jax.tree.map(lambda x: enter(x, False, next(of_results, None)) if is_array(x) else x, output)
             more = {} if keyword_only_inputs is None else {"keyword_only_inputs": enter(keyword_only_inputs)}

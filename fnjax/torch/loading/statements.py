@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fnjax._torch_ops.syntax.trees import RUNTIME, list_written, walk
-from fnjax.torch._autograd.function.ctx import FunctionCtx
+from fnjax.torch._autograd.function.ctx import FunctionCtx, list_sometimes
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering.lowering import lower
 from fnjax.torch.deferred.base import Deferred
@@ -100,7 +100,7 @@ def _getattr(*args: Any, **kwargs: Any) -> Any:
 
 
 def _check_set(args: Sequence[Any]) -> None:
-    if args and isinstance(args[0], FunctionCtx) and args[0].may_have(args[1]):
+    if args and isinstance(args[0], FunctionCtx) and args[1] in list_sometimes(args[0]):
         raise NotSupported(f"whether ctx.{args[1]} is set, which one of two traced branches does", "set it in both")
 
 

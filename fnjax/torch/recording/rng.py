@@ -125,7 +125,7 @@ class Stream:
 
     Attributes:
         block: the block, or None where nothing can be drawn.
-        has_drawn: whether the code that was run last from here, in `resume`, drew anything.
+        has_drawn: whether the code that was run last from here, in `resume`, drew anything: not what other code drew.
     """
 
     has_drawn = False
@@ -143,9 +143,11 @@ class Stream:
 
     @property
     def is_used(self) -> bool:
-        """True once something was drawn from here, by whatever code."""
-        own = self.block
-        return own is not None and (own._count > self._count or own._streams is not self._streams)
+        """True once anything was drawn in the block after this position, by whatever code."""
+        return self.block is not None and self._is_passed(self.block)
+
+    def _is_passed(self, block: seed) -> bool:
+        return block._count > self._count or block._streams is not self._streams
 
     def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
         """Draw from here in a block.
@@ -167,7 +169,7 @@ class Stream:
             block._iterations = (*own._iterations, iteration)
         with block:
             yield
-        self.has_drawn = block._count > self._count or block._streams is not self._streams
+        self.has_drawn = self._is_passed(block)
         own._count = max(own._count, block._count)
         if block._streams is not self._streams:
             own._streams = {**own._streams, **{g: max(s, own._streams.get(g, s)) for g, s in block._streams.items()}}

@@ -162,6 +162,13 @@ class Storage:
             guard.is_certain, self.guard = None in guard.branches, None
 
 
+def find_root(storage: Any) -> Any:
+    """Return the storage that a derived storage is computed from; other storages, and selected ones, as they are."""
+    while (parent := getattr(storage, "_parent", None)) is not None:
+        storage = parent.memory
+    return storage
+
+
 class Substitute(NamedTuple):
     """Storage that replaces another within one block (substitution.substitute).
 

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import jax
+import numpy as np
 
 from fnjax._contexts import AUTOCAST, HOOKS
 from fnjax._primitives.jax_internals import is_transformed
 from fnjax.torch._autograd.arrays import Kind, kind_of
 from fnjax.torch._autograd.function.captured import Draws, is_leaf
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.function.kept_memory import Memory
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import list_leaves, map_leaves
-from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.graph import SMALL, Value
 from fnjax.torch.recording.journal import get_journal, next_serial
+from fnjax.torch.recording.storage import find_root
 
 
 @dataclasses.dataclass(frozen=True, eq=False, slots=True)
@@ -39,6 +42,28 @@ class Run(NamedTuple):
     numbers: dict[str, Any]
     operations: list[Any]
     contents: list[Any]
+
+
+def describe_run(own: FunctionCtx, values: Iterable[Value], containers: Sequence[Any]) -> Run:
+    """Return what a run of forward did.
+
+    Args:
+        own: the ctx, after forward.
+        values: those that forward has read or returned.
+        containers: the containers and objects among its arguments, after forward.
+    """
+    numbers = {k: v for k, v in vars(own).items() if type(v) in {bool, int, float, str}}
+    origins = [v.origin for v in values if v.origin is not None and callable(v.origin[0])]  # not those of views
+    contents = [x for x in list_leaves(containers) if type(x) in {bool, int, float}] if containers else []
+    operations = [[_describe(x.array) if isinstance(x, Value) else x for x in origin] for origin in origins]
+    return Run(numbers, operations, contents)
+
+
+def _describe(array: Any) -> Any:
+    """Return the elements of an array, or its shape if they are many; None if it is traced."""
+    if isinstance(array, jax.core.Tracer):
+        return None
+    return array.shape if array.size > SMALL else np.asarray(array).tobytes()
 
 
 class Call:
@@ -136,11 +161,11 @@ class Call:
         """
         inputs = {id(t): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}
         self.changed = written
-        self.dirty = {inputs[id(t)] for t in own._own["dirty"] if id(t) in inputs}
+        self.dirty = {inputs[id(t)] for t in own._fnjax_record.dirty if id(t) in inputs}
         self.results = [kind_of(m, False) if isinstance(m, Tensor) else None for m in members]
         last = {id(m): i for i, m in enumerate(members)}
         self.same = [last[id(m)] if isinstance(m, Tensor) and id(m) not in inputs else i for i, m in enumerate(members)]
-        constant = [id(x) for x in own._own["non_differentiable"]]
+        constant = [id(x) for x in own._fnjax_record.non_differentiable]
         self.non_differentiable = {i for i, m in enumerate(members) if id(m) in constant}
         self.returned = [inputs[id(m)] if inputs.get(id(m)) in written else None for m in members]
         self.owners = owners = {id(find_root(t.memory)): i for i, t in enumerate(tensors) if isinstance(t, Tensor)}

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
-import numpy as np
 
 from fnjax._contexts import HOOKS
 from fnjax._function.backward import gradient_for_static
-from fnjax._function.ctx import NeedsInputGrad
+from fnjax._function.ctx import NeedsInputGrad, Record
 from fnjax._function.decorators import once_differentiable
 from fnjax._function.spec import Spec
 from fnjax.torch._autograd.arrays import Kind, dtype_of, wrap_array
-from fnjax.torch._autograd.function.call import Call, Constant, Run
+from fnjax.torch._autograd.function.call import Call, Constant, Run, describe_run
 from fnjax.torch._autograd.function.captured import PLAIN, NeedsInputs, Reached, reach, release
 from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
 from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
 from fnjax.torch._autograd.function.kept_memory import lose_ended, read_reachable, read_written
-from fnjax.torch._autograd.function.saved import Saved, restore_shared_views, save
+from fnjax.torch._autograd.function.saved import OnCtx, Saved, list_tensors, restore_shared_views, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
-from fnjax.torch._autograd.kept_graph import link_graph, list_tensors
+from fnjax.torch._autograd.kept_graph import link_graph
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import make_number
 from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known
-from fnjax.torch.memory.trees import list_leaves
 from fnjax.torch.names.process_groups import as_group, default_axis, exchanging
 from fnjax.torch.recording.gradient_mode import BACKWARD, FORWARD, set_mode
-from fnjax.torch.recording.graph import RECORDS_GRADIENTS, SMALL, Value, resume_contexts, watch
+from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, resume_contexts, watch
 from fnjax.torch.recording.journal import Journal, next_serial, note_reached
 from fnjax.torch.recording.rng import fork
 
@@ -54,17 +52,17 @@ class TensorCodec(NamedTuple):
     def forward(self, ctx: Any, args: Sequence[Any]) -> Any:
         """Run forward and setup_context on the arguments as tensors; save what the class's own ctx keeps."""
         call, spec, n = self.call, self.spec, len(args) - self.call.reached
-        differentiated = ctx._needs
+        recorded: Record = ctx._fnjax_record
         needs = tuple(
             (need or known) and not (kind and kind.numbers)
-            for need, known, kind in zip(differentiated, call.needs, call.kinds, strict=True)
+            for need, known, kind in zip(recorded.needs, call.needs, call.kinds, strict=True)
         )
-        own = self.cls._ctx()
-        own._own["needs"] = NeedsInputGrad(needs[:n])
         references = [None if find is None else find() for find in call.objects]  # somebody may still refer to these
         objects = substituting() if any(t is not None for t in references) else nullcontext()
         with watch() as read, objects, Journal(is_branch=False, is_undone=True) as journal:
             tensors = self._enter(args, needs, references)
+            own = copy.copy(ctx) if any(recorded.needs) else ctx  # ctx itself gets arrays
+            own._fnjax_record = recorded._replace(needs=NeedsInputGrad(needs[:n]), inputs=tensors)
             marks = [mark(t) for t in tensors]
             given = tensors[:n]
             enclosing = [t for t in given if not isinstance(t, (Tensor, *PLAIN))]
@@ -76,6 +74,7 @@ class TensorCodec(NamedTuple):
                     spec.setup_context(own, tuple(given), result)
                 else:
                     result = spec.forward(own, *given, **call.kwargs)
+            own._fnjax_record = own._fnjax_record._replace(inputs=())  # a ctx may outlive the call
             members = list(result) if isinstance(result, tuple) else [result]
             for x in members:
                 if isinstance(x, Deferred):
@@ -85,29 +84,12 @@ class TensorCodec(NamedTuple):
             if enclosing:
                 self._check_exposed(enclosing, journal.start)
             values = [*read, *(m.memory.value for m in members if isinstance(m, Tensor))]
-            run = Run(
-                {k: v for k, v in vars(own).items() if type(v) in {bool, int, float, str}},
-                [
-                    [
-                        x
-                        if not isinstance(x, Value)
-                        else None
-                        if isinstance(a := x.array, jax.core.Tracer)
-                        else (a.shape if a.size > SMALL else np.asarray(a).tobytes())
-                        for x in v.origin
-                    ]
-                    for v in values
-                    if v.origin is not None and callable(v.origin[0])  # not a view
-                ],
-                [x for x in list_leaves(enclosing) if type(x) in {bool, int, float}] if enclosing else [],
-            )
-            first = call.runs.setdefault(own._own["needs"] if "is_asked" in own._own else None, run)
-            if first != run:
-                self._check_again(first, run)
+            if any(recorded.needs) or not call.is_eager:  # else it runs once
+                self._check_again(describe_run(own, values, enclosing), own)
             call.is_tuple = isinstance(result, tuple)
             written = [i for i, t in enumerate(tensors) if is_written(t, marks[i])]
             inputs = call.note_results(own, tensors, members, written)
-            if any(differentiated):
+            if any(recorded.needs):
                 made = save(ctx, own, tensors, members, call, journal.has_launched)
                 if call.is_eager and HOOKS.value is None and all(is_known(t.array) for t in made.on_ctx):
                     call.forward_ctx = made
@@ -118,12 +100,16 @@ class TensorCodec(NamedTuple):
         further = [*changed, *nested]  # of which backward gets no gradient
         return (*arrays, *further) if call.is_tuple or further else arrays[0]
 
-    def _check_again(self, first: Run, run: Run) -> None:
+    def _check_again(self, run: Run, own: FunctionCtx) -> None:
         """Check that forward does the same as in its first run, or less, or more: PyTorch runs it once.
 
         Raises:
             NotSupported: it leaves another number or string on ctx, or computes with other values from outside.
         """
+        has_read_needs = getattr(own, "_fnjax_has_read_needs", False)
+        first = self.call.runs.setdefault(own._fnjax_record.needs if has_read_needs else None, run)
+        if first == run:
+            return
         before, numbers = first.numbers, run.numbers
         shorter, longer = sorted((first.operations, run.operations), key=len)
         rest = iter(longer)
@@ -197,12 +183,13 @@ class TensorCodec(NamedTuple):
     def jvp(self, ctx: Any, tangents: Sequence[Any]) -> Any:
         """Run jvp on the tangents as tensors."""
         assert self.spec.jvp is not None
-        facts: Saved = ctx._facts
+        facts: Saved = ctx._fnjax_record.facts
         self._refuse_reached(facts.reachable, "jvp")
         own = self._reopen(ctx, True)
-        saved = [None if k is None else wrap_array(a, k) for a, k in zip(ctx._saved, facts.forward, strict=True)]
-        own._own |= {"saved": tuple(saved)}
-        given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(facts.needs)]]
+        saved, needs = own._fnjax_record.saved, own._fnjax_record.needs
+        saved = [None if k is None else wrap_array(a, k) for a, k in zip(saved, facts.forward, strict=True)]
+        own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
+        given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(needs)]]
         with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
             found = self.spec.jvp(own, *given)
         members = found if isinstance(found, tuple) else (found,)
@@ -210,9 +197,10 @@ class TensorCodec(NamedTuple):
 
     def _reopen(self, ctx: Any, copies: bool) -> FunctionCtx:
         """Return a ctx of the class with the attributes that forward set, or copies, without the saved tensors."""
-        own: FunctionCtx = self.cls._ctx()
-        own._own["needs"] = NeedsInputGrad(ctx._facts.needs)
-        vars(own).update({k: release(getattr(ctx, k), copies=copies) for k in ctx._facts.attributes})
+        own: FunctionCtx = self.spec.ctx(())
+        own._fnjax_record = ctx._fnjax_record
+        for name in ctx._fnjax_record.facts.attributes:
+            setattr(own, name, release(getattr(ctx, name), copies=copies))
         return own
 
     def backward(self, ctx: Any, grad_outputs: Sequence[Any]) -> Any:
@@ -228,18 +216,26 @@ class TensorCodec(NamedTuple):
 
     def _run_backward(self, ctx: Any, *grads: Any) -> Any:
         note_reached(self.cls)
-        facts: Saved = ctx._facts
+        facts: Saved = ctx._fnjax_record.facts
         began = next_serial()
         call, is_known_call = self.call, self.call is not None and all(map(is_known, grads))
         of_forward = call.forward_ctx if is_known_call and not RECORDS_GRADIENTS.get() else None
-        arrays, captured = iter(ctx._saved), ctx._saved[len(ctx._saved) - len(facts.reachable) :]
+        residuals = ctx._fnjax_record.saved
+        arrays, captured = iter(residuals), residuals[len(residuals) - len(facts.reachable) :]
         modules = facts.modules
         if of_forward is not None and of_forward.facts is facts:  # as in PyTorch, the ctx of forward itself
             own, on_ctx, modules = of_forward.own, of_forward.on_ctx, []
             saved = [*of_forward.saved]
         else:
             of_forward, own = None, self._reopen(ctx, not is_known_call or RECORDS_GRADIENTS.get())
-            saved = [wrap_array(next(arrays), k) if isinstance(k, Kind) else release(k) for k in facts.kinds]
+            saved = [
+                wrap_array(next(arrays), k)
+                if isinstance(k, Kind)
+                else getattr(own, k.name)
+                if isinstance(k, OnCtx)
+                else release(k)
+                for k in facts.kinds
+            ]
             for i, at in facts.instead.items():
                 kind = Kind(saved[i].dtype, saved[i].requires_grad or saved[at + 1].requires_grad)
                 saved[i] = wrap_array(jnp.where(*(saved[k].array for k in (at, at + 1, i))), kind)
@@ -253,8 +249,8 @@ class TensorCodec(NamedTuple):
                 read_reachable(k.tensor, call.memories.get(k.at), a)
                 for k, a in zip(facts.reachable, captured, strict=True)
             ]
-        own._own = own._own | {"saved": tuple(saved), "is_read": False}
-        own._own |= {"sometimes": {k: vars(own).get(k) for k in facts.sometimes}}
+        own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
+        own._fnjax_sometimes = {k: vars(own).get(k) for k in facts.sometimes}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
             for g, kind in zip(grads, facts.results, strict=False)
@@ -273,17 +269,18 @@ class TensorCodec(NamedTuple):
             default_axis(facts.axis),
         ):
             if facts.graph is not None and of_forward is None:
-                attributes = {k: vars(own)[k] for k in facts.attributes}
+                attributes = {k: getattr(own, k) for k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
-                vars(own).update(attributes, _own=own._own | {"saved": tuple(saved)})
+                own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
+                for name, value in attributes.items():
+                    setattr(own, name, value)
             if facts.attributes and of_forward is None:
-                older = [t for t in reach([vars(own)], whole=True) if t.memory.serial < began]
+                older = [t for t in reach([vars(own), own.saved_data], whole=True) if t.memory.serial < began]
                 lose_ended(older, are_inputs=False)
             is_copy = call is not None and of_forward is None and (is_known_call or len(facts.attributes) > 0)
             before = list_contents(own) if is_copy else {}
-            is_boxed = getattr(self.cls, "boxed_grads_call", False)
             method: Any = self.spec.backward
-            returned = method(own, given) if is_boxed else method(own, *given)
+            returned = method(own, *([given] if self.spec.options.boxed_grads_call else given))
             if call is not None:
                 for i, (g, value) in enumerate(zip(given, unwritten, strict=False)):  # boxed ones may be gone
                     if value is not None and g.memory.value is not value:
@@ -291,16 +288,17 @@ class TensorCodec(NamedTuple):
             if is_copy:
                 self._warn_of_altered(call, own, find_altered(own, before), is_known_call)
             found = list(returned) if isinstance(returned, tuple) else [returned]
-            found = [self._leave(i, f, facts) for i, f in enumerate(found)]
-            captured = reached.take_gradients(found, len(facts.needs), 0 if call is None else call.reached)
+            needs = own._fnjax_record.needs
+            found = [self._leave(i, f, needs) for i, f in enumerate(found)]
+            captured = reached.take_gradients(found, len(needs), 0 if call is None else call.reached)
         return tuple(found) if isinstance(returned, tuple) else found[0], captured
 
-    def _leave(self, index: int, gradient: Any, facts: Saved) -> Any:
+    def _leave(self, index: int, gradient: Any, needs: Sequence[bool]) -> Any:
         """Return a gradient as an array; None if its argument is a tensor that is not traced."""
-        call, need = self.call, index < len(facts.needs) and facts.needs[index]
+        call, need = self.call, index < len(needs) and needs[index]
         if isinstance(gradient, Deferred):
             gradient = resolve(gradient, need)
-        if call is not None and gradient is not None and index < len(facts.needs):
+        if call is not None and gradient is not None and index < len(needs):
             if index in call.constants:
                 return None
             kind = call.kinds[index]
@@ -311,8 +309,8 @@ class TensorCodec(NamedTuple):
 
     def _warn_of_altered(self, call: Call, own: FunctionCtx, altered: list[str], is_known_call: bool) -> None:
         """Warn if backward changed ctx and, unlike in PyTorch, neither a second run nor the caller sees the change."""
-        altered = [k for k in altered if vars(own).get(k) is not None]  # memory that is given up
-        containers = [k for k in altered if isinstance(vars(own).get(k), (list, dict, set))]
+        altered = [k for k in altered if getattr(own, k, None) is not None]  # memory that is given up
+        containers = [k for k in altered if isinstance(getattr(own, k, None), (list, dict, set))]
         if call.altered or (containers and not is_known_call):
             name = (call.altered or containers)[0]
             warnings.warn(
@@ -339,7 +337,8 @@ def _check_reached(tensors: Sequence[Any], journal: Journal, read: Sequence[Valu
     for storage, old in journal.storages.values():
         if storage.value is not old and id(storage) not in known_memory:
             found.append(Tensor.over(storage, storage.layout, dtype_of(storage.value.array)))
-    found += reach([{**vars(own), "_own": {**own._own, "needs": ()}}])
+    recorded = own._fnjax_record
+    found += reach([vars(own), own.saved_data, recorded.to_save, recorded.to_save_forward, recorded.dirty])
     new = {id(t.memory): t for t in found if id(t.memory) not in known_memory and t.memory.serial < journal.start}
     if new:
         raise NeedsInputs([*new.values()])

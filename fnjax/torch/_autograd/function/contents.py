@@ -20,13 +20,6 @@ PROXIES = (weakref.ProxyType, weakref.CallableProxyType)
 METHODS = (staticmethod, classmethod)
 
 
-def find_root(storage: Any) -> Any:
-    """Return the storage that a derived storage is computed from; other storages, and selected ones, as they are."""
-    while (parent := getattr(storage, "_parent", None)) is not None:
-        storage = parent.memory
-    return storage
-
-
 def _read_slots(kind: Any) -> list[str]:
     """Return the names of a class's slots."""
     found: list[str] = []

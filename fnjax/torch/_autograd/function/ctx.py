@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
+from fnjax._function import ctx as core
 from fnjax._torch_ops.registry import known
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.deferred.either import Either
-from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.recording.graph import Value
@@ -26,12 +25,15 @@ def is_written(x: Any, before: list[Value]) -> bool:
     return any(a is not b for a, b in zip(mark(x), before, strict=False))  # twins may be gone
 
 
+def read_attributes(own: core.FunctionCtx) -> dict[str, Any]:
+    """Return the attributes that were set on ctx, and `saved_data` if there is something in it."""
+    return {**vars(own), "saved_data": own.saved_data} if own.saved_data else {**vars(own)}
+
+
 def list_contents(own: FunctionCtx) -> dict[str, list[Any]]:
     """Return for each attribute of ctx a list: the object, and its members, or the values of a tensor's storages."""
     return {
-        k: [v, *(v.keys() if isinstance(v, dict) else ()), *_list_members(v)]
-        for k, v in vars(own).items()
-        if k != "_own"
+        k: [v, *(v.keys() if isinstance(v, dict) else ()), *_list_members(v)] for k, v in read_attributes(own).items()
     }
 
 
@@ -47,118 +49,47 @@ def find_altered(own: FunctionCtx, before: dict[str, list[Any]]) -> list[str]:
     return [k for k in before | now if [*map(id, before.get(k, []))] != [*map(id, now.get(k, []))]]
 
 
-class OnCtx(NamedTuple):
-    """Placeholder among the saved tensors for a value that is an attribute of ctx."""
-
-    name: str
-
-
 @known("torch.autograd.function.FunctionCtx", "torch.autograd.function.BackwardCFunction")
-class FunctionCtx:
-    """The ctx of forward and backward; any attribute can be set on it."""
+class FunctionCtx(core.FunctionCtx):
+    """The ctx of forward and backward: the core's, which has tensors here."""
 
-    _clears = False  # clear_saved_tensors_on_access
+    # Set once `needs_input_grad` was read; and the attributes that only one of two traced branches has set.
+    __slots__ = ("_fnjax_has_read_needs", "_fnjax_sometimes")
 
-    def __init__(self) -> None:
-        self._own: dict[str, Any] = {
-            "saved": (), "forward": (), "non_differentiable": (), "materialize": True, "dirty": (), "needs": (),
-        }  # fmt: skip
-
-    def __getattr__(self, name: str) -> Any:
-        if name != "saved_data":
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.saved_data: dict[str, Any] = {}
-        return self.saved_data
-
-    @property
-    def needs_input_grad(self) -> tuple[bool, ...]:
+    @core.FunctionCtx.needs_input_grad.getter
+    def needs_input_grad(self) -> core.NeedsInputGrad:
         """For each argument, whether it requires grad."""
-        self._own["is_asked"] = True
-        needs: tuple[bool, ...] = self._own["needs"]
-        return needs
-
-    def name(self) -> str:
-        """Return the name of the node: that of the class, with Backward."""
-        return type(self).__name__
-
-    @staticmethod
-    def merge(a: dict[str, Any], b: dict[str, Any], merge: Callable[[Any, Any], Any]) -> dict[str, Any]:
-        """Return the contents of ctx after a traced `if`, from those after each branch; `merge` merges two tensors."""
-        saved = a["saved"] or b["saved"]
-        if a["saved"] and b["saved"] and a["saved"] is not b["saved"]:
-            if len(a["saved"]) != len(b["saved"]):
-                raise NotSupported(
-                    f"{len(a['saved'])} tensors are saved in one branch and {len(b['saved'])} in the other, and JAX "
-                    "decides which",
-                    "save as many in both, None in the place of those that one does not need",
-                )
-            saved = tuple(merge(x, y) for x, y in zip(a["saved"], b["saved"], strict=True))
-        return {**b, **{k: v for k, v in a.items() if v}, "saved": saved}
-
-    def may_have(self, name: str) -> bool:
-        """Return whether only one of two traced branches has set an attribute."""
-        sometimes = self._own.get("sometimes", {})
-        return name in sometimes and vars(self).get(name) is sometimes[name]
+        self._fnjax_has_read_needs = True
+        return self._fnjax_record.needs
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Save tensors or None for backward, which gets the values that they have at the end of forward."""
-        saved = list(tensors)
         for i, x in enumerate(tensors):
             if not (x is None or isinstance(x, (Tensor, Deferred))):
-                kind = f"argument {i} is of type {type(x).__name__}"
-                raise TypeError(f"save_for_backward can only save variables, but {kind}: set an attribute of ctx")
-            if type(x) in {Either, Selection}:  # attributes may hold other things than arrays
-                saved[i] = OnCtx(f"_saved_{i}")
-                setattr(self, saved[i].name, x)
-        self._own = self._own | {"saved": tuple(saved)}
+                raise core.refuse_saved(self, i, x)
+        self._fnjax_record = self._fnjax_record._replace(to_save=tensors)
 
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Save tensors for a jvp method."""
-        self._own = self._own | {"forward": tensors}
 
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Declare which arguments forward writes to; the gradient of one that is not declared ignores the write."""
-        self._own = self._own | {"dirty": tensors}
+def list_sometimes(own: FunctionCtx) -> list[str]:
+    """Return the attributes that only one of two traced branches has set."""
+    return [k for k, v in getattr(own, "_fnjax_sometimes", {}).items() if vars(own).get(k) is v]
 
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Declare which results have no gradient."""
-        self._own = self._own | {"non_differentiable": tensors}
 
-    def set_materialize_grads(self, value: bool) -> None:
-        """Set whether backward gets zeros or None for outputs without a gradient."""
-        self._own = self._own | {"materialize": value}
-
-    @property
-    def saved_tensors(self) -> tuple[Any, ...]:
-        """The tensors that forward saved."""
-        saved = self._own["saved"]
-        if self._clears and "is_read" in self._own:
-            if self._own["is_read"]:
-                raise RuntimeError(
-                    "saved_tensors can only be accessed once when clear_saved_tensors_on_access=True is set on the "
-                    "autograd.Function. Either access saved_tensors only once, or set "
-                    "clear_saved_tensors_on_access=False."
-                )
-            self._own["is_read"] = True
-        return tuple(vars(self)[x.name] if isinstance(x, OnCtx) else x for x in saved)
-
-    saved_variables = saved_tensors
-
-    to_save = property(
-        lambda self: self._own["saved"] or None,
-        lambda self, tensors: self.save_for_backward(*tensors),
-        doc="What save_for_backward sets.",
-    )
-    dirty_tensors = property(
-        lambda self: self._own["dirty"] or None,
-        lambda self, tensors: self.mark_dirty(*tensors),
-        doc="What mark_dirty sets.",
-    )
-    non_differentiable = property(
-        lambda self: self._own["non_differentiable"] or None,
-        lambda self, tensors: self.mark_non_differentiable(*tensors),
-        doc="What mark_non_differentiable sets.",
-    )
-    materialize_grads = property(
-        fset=lambda self, value: self.set_materialize_grads(value), doc="What set_materialize_grads sets."
+def merge_records(a: core.Record, b: core.Record, merge: Callable[[Any, Any], Any]) -> core.Record:
+    """Return the record of ctx after a traced `if`, from those after each branch; `merge` merges two tensors."""
+    saved = a.to_save or b.to_save
+    if a.to_save and b.to_save and a.to_save is not b.to_save:
+        if len(a.to_save) != len(b.to_save):
+            raise NotSupported(
+                f"{len(a.to_save)} tensors are saved in one branch and {len(b.to_save)} in the other, and JAX decides "
+                "which",
+                "save as many in both, None in the place of those that one does not need",
+            )
+        saved = tuple(merge(x, y) for x, y in zip(a.to_save, b.to_save, strict=True))
+    return b._replace(
+        to_save=saved,
+        to_save_forward=a.to_save_forward or b.to_save_forward,
+        dirty=a.dirty or b.dirty,
+        non_differentiable=a.non_differentiable or b.non_differentiable,
+        materialize=a.materialize or b.materialize,
     )

@@ -10,7 +10,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax._function import ctx as core
 from fnjax._function.apply import call_bound, make_apply
 from fnjax._function.arguments import Arguments
 from fnjax._function.forward import run_bound
@@ -21,7 +20,6 @@ from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, is_constant, 
 from fnjax.torch._autograd.function.call import Call, Constant
 from fnjax.torch._autograd.function.captured import PLAIN, Draws, NeedsInputs, is_node, list_enclosed, reach
 from fnjax.torch._autograd.function.codec import TensorCodec
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._autograd.function.ctx import FunctionCtx
 from fnjax.torch._autograd.function.kept_memory import guard_memory
 from fnjax.torch._autograd.function.writes import share_unmarked, write
@@ -29,6 +27,7 @@ from fnjax.torch.deferred.number import Number
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.memory.trees import map_leaves
 from fnjax.torch.recording.graph import Value, compute
+from fnjax.torch.recording.storage import find_root
 
 
 class _Apply:
@@ -64,8 +63,7 @@ class Function:
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        clears = {"_clears": getattr(cls, "clear_saved_tensors_on_access", False)}
-        cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), clears)
+        cls._ctx = type(f"{cls.__name__}Backward", (FunctionCtx,), {"__module__": cls.__module__})
 
     @staticmethod
     def forward(*args: Any, **kwargs: Any) -> Any:
@@ -130,10 +128,8 @@ def read_class(cls: Any) -> Spec:
             f"Implementing both 'backward' and 'vjp' for a custom Function is not allowed ({cls.__name__}). You should "
             "only implement one of them."
         )
-    return spec._replace(
-        options=type(cls.__name__, (_Options,), {"generate_vmap_rule": cls.generate_vmap_rule}),
-        ctx=type(f"{cls.__name__}Backward", (core.FunctionCtx,), {"__module__": cls.__module__}),
-    )
+    names = ("generate_vmap_rule", "clear_saved_tensors_on_access", "boxed_grads_call")
+    return spec._replace(options=type(cls.__name__, (_Options,), {k: getattr(cls, k, False) for k in names}))
 
 
 def _apply(cls: type[Function], spec: Spec, given: tuple[Any, ...], named: dict[str, Any]) -> Any:

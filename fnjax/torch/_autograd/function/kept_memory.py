@@ -10,13 +10,12 @@ import numpy as np
 
 from fnjax._primitives.jax_internals import is_in_scope
 from fnjax.torch._autograd.arrays import kind_of, wrap_array
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.layout import are_same, offset_of, show_flat
 from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.recording.graph import BRANCH, RECORDS_GRADIENTS, Value
-from fnjax.torch.recording.storage import Guard, LostValue, OverwrittenValue, Storage, substitutes
+from fnjax.torch.recording.storage import Guard, LostValue, OverwrittenValue, Storage, find_root, substitutes
 
 
 class Memory(NamedTuple):

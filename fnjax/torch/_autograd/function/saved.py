@@ -13,16 +13,23 @@ import numpy as np
 from fnjax.torch._autograd.arrays import Kind, is_constant, kind_of, wrap_array
 from fnjax.torch._autograd.function.call import Call
 from fnjax.torch._autograd.function.captured import Held, Reachable, hold, is_node, reach
-from fnjax.torch._autograd.function.contents import find_root
-from fnjax.torch._autograd.function.ctx import FunctionCtx, OnCtx
+from fnjax.torch._autograd.function.ctx import FunctionCtx, list_sometimes, read_attributes
 from fnjax.torch._autograd.function.kept_memory import Kept, list_kept
-from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph, list_tensors
+from fnjax.torch._autograd.kept_graph import KeptGraph, keep_graph
+from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.origins import are_one
 from fnjax.torch.memory.dtypes import dtype
-from fnjax.torch.memory.layout import are_same, is_contiguous, make_layout, offset_of, show_flat
+from fnjax.torch.memory.layout import are_same, make_layout, offset_of, show_flat
+from fnjax.torch.memory.strides import strides_of
 from fnjax.torch.memory.tensor import Detached, Tensor, is_known, make
 from fnjax.torch.names.process_groups import get_default
-from fnjax.torch.recording.storage import LostValue, Storage, substitutes
+from fnjax.torch.recording.storage import LostValue, Storage, find_root, substitutes
+
+
+class OnCtx(NamedTuple):
+    """Placeholder among the saved tensors for a value that is saved as an attribute of ctx."""
+
+    name: str
 
 
 class SharedView(NamedTuple):
@@ -49,8 +56,7 @@ class SharedView(NamedTuple):
 class Saved:
     """Contents of forward's ctx other than arrays."""
 
-    needs: tuple[bool, ...]
-    kinds: tuple[Kind | Held | Tensor | None, ...]  # a tensor where it is not traced
+    kinds: tuple[Kind | Held | Tensor | OnCtx | None, ...]  # a tensor where it is not traced
     forward: tuple[Kind | None, ...]  # of the tensors for jvp
     reachable: tuple[Reachable, ...]
     modules: list[tuple[Any, dict[str, Any]]]  # on ctx, with their attributes after forward
@@ -81,6 +87,12 @@ class ForwardCtx(NamedTuple):
     saved: tuple[Any, ...]
 
 
+def list_tensors(saved: Sequence[Any], attributes: dict[str, Any]) -> list[Tensor]:
+    """Return the tensors on ctx, in an order that forward and backward share."""
+    others = jax.tree.leaves(attributes, is_leaf=is_node) if attributes else ()
+    return [t for t in (*saved, *others) if issubclass(type(t), Tensor)]  # not what a mask selects
+
+
 def save(
     ctx: Any,
     own: FunctionCtx,
@@ -99,16 +111,19 @@ def save(
         call: the call of apply; None of an operator.
         with_storages: whether to save the whole storages of saved views, too: a kernel may read next to a view.
     """
-    facts = own._own
-    needs = facts["needs"]
+    recorded = own._fnjax_record
+    needs = recorded.needs
     any_needed = any(map(bool, needs))
     outputs = {id(m) for m in members}
     given = zip(tensors, needs, strict=False)
     constant = {
         id(t): i for i, (t, need) in enumerate(given) if isinstance(t, Tensor) and not need and id(t) not in outputs
     }
-    attributes = {k: v for k, v in vars(own).items() if k != "_own"}
-    views = [t for t in facts["saved"] if with_storages and isinstance(t, Tensor) and not t.part]
+    attributes = read_attributes(own)
+    elsewhere = {i: f"_saved_{i}" for i, x in enumerate(recorded.to_save) if isinstance(x, Deferred)}  # no arrays
+    attributes |= {name: recorded.to_save[i] for i, name in elsewhere.items()}
+    saved = tuple(OnCtx(elsewhere[i]) if i in elsewhere else x for i, x in enumerate(recorded.to_save))
+    views = [t for t in saved if with_storages and isinstance(t, Tensor) and not t.part]
     wholes = {id(t.memory): t for t in views if t.layout.size < t.memory.layout.size}
     for i, t in enumerate(wholes.values()):
         attributes[f"_storage_{i}"] = Tensor.over(t.memory, t.memory.layout, t.dtype)
@@ -129,7 +144,7 @@ def save(
             reachable = [Reachable(i, t, t.requires_grad, t.dtype) for i, t, _ in inputs]
         objects = {id(k.tensor) for k in reachable}
         objects |= {id(t) for t in contents if id(t.memory) in call.enclosed or _is_older(t, call)}
-    saved, instead = facts["saved"], dict[int, int]()
+    instead = dict[int, int]()
     for i, t in enumerate(saved):
         is_other = isinstance(t, Tensor) and t.dtype.kind in {"float", "complex"} and not {id(t)} & (outputs | objects)
         for m in members if is_other else ():
@@ -152,8 +167,6 @@ def save(
         for t, kind in zip(saved, kinds, strict=True)
         if isinstance(kind, Kind)
     ]
-    ctx._to_save = (*arrays, *(k.tensor.array for k in reachable))
-    ctx._saved_for_forward = tuple(None if t is None else t.array for t in facts["forward"])
     held = {
         name: {k: hold(v, objects) for k, v in value.items()} if name == "saved_data" else hold(value, objects)
         for name, value in attributes.items()
@@ -162,39 +175,42 @@ def save(
         # A view of a caller's tensor, which has the array of the call only now, as a tensor of its own.
         setattr(ctx, name, jax.tree.map(_copy_replaced, value, is_leaf=is_node) if substitutes.get() else value)
     results = tuple(m.dtype if isinstance(m, Tensor) else None for m in members)
-    on_ctx = list_tensors(facts["saved"], held)
+    on_ctx = list_tensors(recorded.to_save, held)
     roots = [find_root(t.memory) for t in on_ctx]
-    graph = keep_graph(on_ctx, [k.tensor for k in reachable])
-    if graph is not None:
-        ctx._torch_pullback = graph[1]
-    ctx._facts = Saved(
-        needs,
+    graph = None
+    if any(t.value.node is not None for t in on_ctx):
+        graph, ctx._torch_pullback = keep_graph(on_ctx, [k.tensor for k in reachable])
+    facts = Saved(
         kinds,
-        tuple(None if t is None else kind_of(t) for t in facts["forward"]),
+        tuple(None if t is None else kind_of(t) for t in recorded.to_save_forward),
         tuple(reachable),
         [(m, dict(vars(m))) for m in modules],
         results,
         frozenset(attributes),
         {
-            **{k: constant[id(t)] for k, t in enumerate(facts["saved"]) if id(t) in constant},
+            **{k: constant[id(t)] for k, t in enumerate(recorded.to_save) if id(t) in constant},
             **{k: constant[id(v)] for k, v in attributes.items() if id(v) in constant},
         },
         get_default(),
-        None if graph is None else graph[0],
-        tuple(k for k, v in facts.get("sometimes", {}).items() if attributes.get(k) is v),
+        graph,
+        tuple(list_sometimes(own) if attributes else ()),
         instead,
         () if call is None else tuple(find_shared_views(on_ctx, roots, objects, graph is not None)),
         () if call is None else list_kept(on_ctx, roots, call.owners, tensors, members),
     )
-    ctx._non_differentiable = tuple(t.array for t in facts["non_differentiable"])
-    ctx._materialize = facts["materialize"]
-    known = facts["saved"]
+    ctx._fnjax_record = recorded._replace(
+        to_save=(*arrays, *(k.tensor.array for k in reachable)),
+        to_save_forward=tuple(None if t is None else t.array for t in recorded.to_save_forward),
+        non_differentiable=tuple(t.array for t in recorded.non_differentiable),
+        facts=facts,
+    )
+    known = recorded.to_save
     if call is not None and call.is_eager:
         known = tuple(
             wrap_array(t.array, k) if isinstance(k, Kind) and k.requires_grad and not t.requires_grad else t
             for t, k in zip(known, kinds, strict=False)
         )
-    return ForwardCtx(own, ctx._facts, on_ctx, known)
+    return ForwardCtx(own, facts, on_ctx, known)
 
 
 def _is_older(tensor: Tensor, call: Call) -> bool:
@@ -232,7 +248,7 @@ def find_shared_views(
         for i in sorted(group, key=lambda i: i not in whole):
             t = tensors[i]
             fits = whole and tensors[whole[0]].memory is t.memory and not (t.part or (has_graph and len(group) > 1))
-            if len(group) > 1 or (fits and not is_contiguous(t.layout)):
+            if len(group) > 1 or (fits and strides_of(t.layout) is not None):
                 offset = offset_of(t.layout)
                 owner, is_detached = whole[0] if fits else None, t._detached is not None
                 yield SharedView(i, owner, offset, t.layout.shape, t.layout.strides, is_detached)

@@ -6,10 +6,10 @@ from contextlib import nullcontext
 
 import jax
 
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.recording.gradient_mode import get_mode, set_mode
 from fnjax.torch.recording.graph import Value
+from fnjax.torch.recording.storage import find_root
 
 
 def write(argument: Tensor, value: Value, is_dirty: bool) -> None:

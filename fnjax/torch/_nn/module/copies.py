@@ -23,7 +23,6 @@ from fnjax.torch._autograd.function.contents import (
     METHODS,
     PROXIES,
     find_kind,
-    find_root,
     is_method,
     list_referents,
     list_slots,
@@ -33,7 +32,7 @@ from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Derived, Tensor
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.journal import next_serial
-from fnjax.torch.recording.storage import Storage, replaced
+from fnjax.torch.recording.storage import Storage, find_root, replaced
 
 _SHARED = (Storage, Stateful, Tensor, type, types.FunctionType, types.MethodType, types.BuiltinMethodType)
 

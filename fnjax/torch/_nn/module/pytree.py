@@ -12,11 +12,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from fnjax.torch._autograd.function.contents import find_root
 from fnjax.torch._nn.module.copies import Rebinding
 from fnjax.torch._nn.module.members import Members
 from fnjax.torch._nn.module.parameter import Parameter, set_value
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.storage import find_root
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _SPACES = ("_parameters", "_buffers")

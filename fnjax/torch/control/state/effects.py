@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fnjax.torch._autograd.function.ctx import FunctionCtx
+from fnjax.torch._autograd.function.ctx import FunctionCtx, merge_records
 from fnjax.torch.control.state.places import ENTRIES, ITEMS, TENSOR, UNBOUND, Content
 from fnjax.torch.control.state.state import Place, State
 from fnjax.torch.errors import NotSupported
@@ -87,15 +87,14 @@ def _merge_place(state: State, place: Place, a: Content, b: Content, merge: Merg
     values: list[Any] = []
     for key, plain in keys.items():
         x, y = yes.get(key, UNBOUND), no.get(key, UNBOUND)
-        if is_ctx and plain == "_own":
-            values.append(FunctionCtx.merge(x, y, lambda v, w: merge(v, w, "a saved tensor")))
+        if is_ctx and plain == "_fnjax_record":
+            values.append(merge_records(x, y, lambda v, w: merge(v, w, "a saved tensor")))
         else:
             label = kind.label(plain)
             values.append(merge(x, y, f"{name}{label}" if name or label[:1] not in ".[" else label))
     if is_ctx:
-        at = [*keys.values()].index("_own")
         sometimes = {k: v for k, v in zip(keys.values(), values, strict=True) if k not in yes or k not in no}
-        values[at] |= {"sometimes": {**values[at].get("sometimes", {}), **sometimes}}
+        owner._fnjax_sometimes = getattr(owner, "_fnjax_sometimes", {}) | sometimes
     return Content([*keys.values()], values)
 
 
