@@ -36,7 +36,7 @@ def wrap_array(array: Any, kind: Kind) -> Tensor:
     flag = kind.requires_grad and own.kind in {"float", "complex"}
     strides = kind.strides if array.ndim == len(kind.strides or ()) else None  # not with an axis of vmap
     value = Value(array, requires_grad=flag)
-    made = make(array, own, value=value, strides=strides)
+    made = make(value, own, strides=strides)
     value.leaf = made if flag else None
     return made
 

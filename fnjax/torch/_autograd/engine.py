@@ -229,7 +229,7 @@ def grad(
         if made is None:
             results.append(make(jnp.zeros_like(tensor.array), tensor.dtype) if materialize_grads else None)
         else:
-            gradient = make(made.array, tensor.dtype, value=made)
+            gradient = make(made, tensor.dtype)
             # PyTorch takes the gradient before the hooks where it goes on to another input
             if value.node is None or len(_reach([value]).keys() & by_value.keys()) == 1:
                 gradient = _run_hooks(value, gradient, create_graph)
@@ -245,7 +245,7 @@ def _run_hooks(value: Value, gradient: Tensor, record: bool) -> Tensor:
         changed: Tensor = value.hooks(gradient)
     if record:
         return changed
-    return make(None, changed.dtype, value=Value(_make_nondifferentiable([changed.value])[0]))
+    return make(_make_nondifferentiable([changed.value])[0], changed.dtype)
 
 
 def _reach(roots: Sequence[Value]) -> dict[int, Value]:
@@ -297,7 +297,7 @@ def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
     """Add a gradient to the `.grad` of a value's tensor."""
     tensor: Tensor = leaf.leaf
     strides = preserve(tensor.layout)
-    made = _run_hooks(leaf, make(found.array, tensor.dtype, value=found, strides=strides), create_graph)
+    made = _run_hooks(leaf, make(found, tensor.dtype, strides=strides), create_graph)
     note_tensor(tensor)
 
     def add(grad: Tensor | None) -> Tensor:
@@ -306,7 +306,7 @@ def _accumulate(leaf: Value, found: Value, create_graph: bool) -> None:
         with set_mode(Mode(enabled=create_graph)):
             total = compute(lambda a, b: (a + b,), [grad.value, made.value], "AddBackward")[0]
         if create_graph:
-            return make(total.array, tensor.dtype, value=total, strides=strides)
+            return make(total, tensor.dtype, strides=strides)
         grad.assign(total)  # all tensors that share its memory see the sum
         return grad
 

@@ -67,7 +67,7 @@ def lift(transform: Transform, func: Callable[..., Any], name: str) -> Callable[
         for value in values:
             if value.node is not None:
                 value.node.parents = (*(leaves[i].value for i in at), *outside.values())
-        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
+        tensors = iter([make(v, dtype_of(v.array)) for v in values])
         structure, others = made
         return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
 

@@ -380,7 +380,7 @@ def _merge_tensors(test: Tensor | Number, a: Any, b: Any, name: str, start: _Sta
     strides = layouts.pop() if len(layouts) == 1 else None
     made = None if start is None else merge_memory(chosen, own, test, a, b, start.serial, start.shared, strides)
     if made is None:
-        made = make(chosen.array, own, value=chosen, strides=strides)
+        made = make(chosen, own, strides=strides)
         grads = [x.grad if isinstance(x, Tensor) else None for x in (a, b)]
         if any(g is not None for g in grads):
             made.grad = _merge(test, grads[0], grads[1], f"{name}.grad", start)

@@ -55,7 +55,7 @@ def _combine(name: str, decided: Tensor, value: Any, other: Any, yes: Any, no: A
         return select(decided, yes, no)
     made = Value((jnp.logical_and if name == AND else jnp.logical_or)(decided.array, second.array))
     made.origin = (name, decided.value, second.value)
-    return make(made.array, value=made) if Tensor in {type(value), type(other)} else Number(made, [bool])
+    return make(made) if Tensor in {type(value), type(other)} else Number(made, [bool])
 
 
 def _is_bool(value: Any) -> bool:

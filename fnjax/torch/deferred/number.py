@@ -103,7 +103,7 @@ class Number(Deferred):
 
     def to_operand(self) -> Operand:
         """Return the number as an operand of an operation."""
-        made: Any = make(self.array, self.dtype, value=self.value)
+        made: Any = make(self.value, self.dtype)
         made.__class__ = Operand
         made.kinds = self.kinds
         found: Operand = made

@@ -217,7 +217,7 @@ def flatten_masked(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
     flags.origin = ("mask", value)
     new = (*shape[:at], size, *shape[at + len(axes) :])
     whole = compute(lambda a: (a.reshape(new),), [x.value], "IndexBackward")[0]
-    return Selection(make(whole.array, x.dtype, value=whole), flags, at)
+    return Selection(make(whole, x.dtype), flags, at)
 
 
 def protect(x: Selection) -> Selection:
@@ -232,8 +232,7 @@ def protect(x: Selection) -> Selection:
         first = jax.lax.dynamic_index_in_dim(jax.lax.stop_gradient(a), jnp.argmax(m), x.at, keepdims=True)
         return (jnp.where(x.along(m), a, jnp.where(m.any(), first, jnp.ones_like(first))),)
 
-    value = compute(fill, [x.whole.value, x.mask], "IndexBackward")[0]
-    return x.of(make(value.array, x.dtype, value=value))
+    return x.of(make(compute(fill, [x.whole.value, x.mask], "IndexBackward")[0], x.dtype))
 
 
 def select(x: Tensor, mask: Tensor, at: int = 0) -> Selection:
@@ -295,7 +294,7 @@ def fit(x: Any, like: Selection) -> tuple[Any, Value | None]:
         return (*a.shape[:axis], m.size, *a.shape[axis + 1 :])
 
     value, fits = compute(spread, [x.value, like.mask], "IndexPutBackward")
-    return make(value.array, x.dtype, value=value), fits
+    return make(value, x.dtype), fits
 
 
 def move(x: Selection, like: Selection, *, may_be_longer: bool = False) -> Selection:
@@ -316,7 +315,7 @@ def move(x: Selection, like: Selection, *, may_be_longer: bool = False) -> Selec
         return jnp.take(a, chosen[order], axis=x.at), have >= need if may_be_longer else have == need
 
     value, fits = compute(reorder, [x.whole.value, x.mask, like.mask], "IndexPutBackward")
-    return Selection(make(value.array, x.dtype, value=value), like.mask, x.at, both_fit(x.fits, fits))
+    return Selection(make(value, x.dtype), like.mask, x.at, both_fit(x.fits, fits))
 
 
 def settle(x: Tensor, *conditions: Value | None) -> Tensor:
@@ -335,7 +334,7 @@ def settle(x: Tensor, *conditions: Value | None) -> Tensor:
             "use torch.where(mask, x, other)",
         )
     value = compute(lambda a, *c: (jnp.where(jnp.stack(c).all(), a, jnp.nan),), [x.value, *given], "WhereBackward")[0]
-    return make(value.array, x.dtype, value=value)
+    return make(value, x.dtype)
 
 
 def _flatten(x: Selection) -> tuple[Any, Any]:

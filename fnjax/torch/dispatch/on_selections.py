@@ -146,8 +146,7 @@ def _fill(x: Selection, number: float, conditions: list[Value | None]) -> Tensor
     def fill(a: Any, m: Any) -> tuple[Any, ...]:
         return (jnp.where(x.along(m), a, jnp.asarray(number, own)),)
 
-    value = compute(fill, [x.whole.value, x.mask], "WhereBackward")[0]
-    return make(value.array, x.dtype, value=value)
+    return make(compute(fill, [x.whole.value, x.mask], "WhereBackward")[0], x.dtype)
 
 
 def _has_rows(call: BoundCall, x: Selection, name: str) -> bool:

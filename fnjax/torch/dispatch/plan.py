@@ -231,7 +231,7 @@ class Plan:
         own, to, strides = known
         if to is not None:
             value = compute(lambda x: (x.astype(to),), [value], "ToCopyBackward")[0]
-        return make(value.array, own, value=value, strides=strides)
+        return make(value, own, strides=strides)
 
 
 def _to_jax(value: Any) -> Any:

@@ -104,7 +104,7 @@ def _set_data(self: Tensor, new: Tensor) -> None:
         root.lose_guard(has_memory=False)
     shown = new
     if own.requires_grad:  # with its own history, and so memory of its own
-        shown = make(None, new.dtype, value=overwrite(own, read.array), strides=preserve(new.layout))
+        shown = make(overwrite(own, read.array), new.dtype, strides=preserve(new.layout))
         for root in memory.roots:
             root.part_from(shown.memory)
         if new.layout is memory.layout and not (new.part or read.requires_grad or isinstance(memory, Derived)):

@@ -177,7 +177,7 @@ def convert(x: Tensor, own: dtype, memory_format: Any = None) -> Tensor:
         return (cast_entries(a, own.array),)
 
     value = compute(cast, [x.value], "ToCopyBackward", differentiable=own.kind in {"float", "complex"})[0]
-    return make(value.array, own, value=value, strides=in_format(memory_format, x.layout))
+    return make(value, own, strides=in_format(memory_format, x.layout))
 
 
 @method

@@ -108,7 +108,7 @@ def _record(function: Callable[..., Any]) -> Callable[..., Any]:
             return tuple(r for r in results if is_array(r))
 
         values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
-        tensors = iter([make(v.array, dtype_of(v.array), value=v) for v in values])
+        tensors = iter([make(v, dtype_of(v.array)) for v in values])
         structure, others = made
         return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
 

@@ -96,7 +96,7 @@ class CustomOpDef:
 
         def wrap(x: Any) -> Any:
             value, own = next(values), next(of_results, None)
-            return make(x, own if own is not None and own.array == x.dtype else dtype_of(x), value=value)
+            return make(value, own if own is not None and own.array == x.dtype else dtype_of(x))
 
         found = jax.tree.map(lambda x: wrap(x) if is_array(x) else x, results)
         if not schema.mutated:

@@ -98,7 +98,7 @@ def _make(name: str, this: Collective) -> Callable[..., Any]:
         if output is not None and this.output:
             _write_all(output if isinstance(output, (list, tuple)) else [output], values)
             return Work() if given.get("async_op") else None
-        made = tuple(make(v.array, tensors[0].dtype, value=v) for v in values)
+        made = tuple(make(v, tensors[0].dtype) for v in values)
         return made if is_list else made[0]
 
     collect.__name__ = collect.__qualname__ = name

@@ -419,16 +419,15 @@ def is_known(array: Any) -> bool:
     return not isinstance(array, jax.core.Tracer)
 
 
-def make(array: Any, own: dtype | None = None, *, value: Value | None = None, strides: Strides | None = None) -> Tensor:
+def make(x: Any, own: dtype | None = None, *, strides: Strides | None = None) -> Tensor:
     """Return a tensor with memory of its own.
 
     Args:
-        array: a JAX array.
+        x: a JAX array, or the `Value` of one, which has its history.
         own: torch's dtype; by default that of the array.
-        value: the value that has the array, if an operation was recorded for it.
         strides: the tensor's strides; by default it is contiguous.
     """
-    value = Value(array) if value is None else value
+    value = x if isinstance(x, Value) else Value(x)
     shape = value.array.shape
     layout = layouts.make_contiguous(shape) if strides is None else layouts.make_layout(shape, strides)
     return Tensor.over(Storage(value, layout), layout, as_dtype(value.array.dtype) if own is None else own)

@@ -150,7 +150,7 @@ def get_item(x: Any, index: Any) -> Any:
     parents = [base.value, *(t.value for t in tensors)]
     value = compute(lambda a, *given: (a[fill(given)],), parents, "IndexBackward")[0]
     strides = _find_strides(value.array.shape, base, fill(tensors))
-    return make(value.array, x.dtype, value=value, strides=strides)
+    return make(value, x.dtype, strides=strides)
 
 
 def _find_strides(shape: tuple[int, ...], base: Tensor, index: tuple[Any, ...]) -> Strides | None:
@@ -254,7 +254,7 @@ def write_masked(base: Tensor, mask: Tensor, at: int, new: Any, *, may_be_longer
         return (jnp.where(like.along(m), cast_entries(v, own), flat).reshape(shape),)
 
     made = compute(put, [base.value, given, like.mask], "IndexPutBackward")[0]
-    base.assign(settle(make(made.array, base.dtype, value=made), fits).value)
+    base.assign(settle(make(made, base.dtype), fits).value)
 
 
 def _get_selected(x: Selection, parts: tuple[Any, ...]) -> Selection:
@@ -292,7 +292,7 @@ def _refine(x: Selection, mask: Selection) -> tuple[Tensor, Value | None]:
         raise NotSupported("an index by elements that another traced mask selects", "use torch.where")
     both = compute(lambda m, n: ((m != 0) & mask.along(n),), [mask.whole.value, mask.mask], "")[0]
     both.origin = ("both", mask.whole.value, mask.mask)
-    return make(both.array, value=both), both_fit(x.fits, mask.fits)
+    return make(both), both_fit(x.fits, mask.fits)
 
 
 def _take_selected(x: Tensor, parts: tuple[Any, ...]) -> tuple[Selection, Any]:
@@ -336,7 +336,7 @@ def _write_selected(x: Any, parts: tuple[Any, ...], new: Any) -> None:
 
     parents = [x.value, given, like.mask, *(i.value for i in indices)]
     made = compute(put, parents, "IndexPutBackward")[0]
-    x.assign(settle(make(made.array, x.dtype, value=made), fits, like.fits).value)
+    x.assign(settle(make(made, x.dtype), fits, like.fits).value)
 
 
 def _cast(new: Any, target: Tensor, shape: Any) -> Value:

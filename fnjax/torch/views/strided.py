@@ -87,7 +87,7 @@ def _fill(sizes: tuple[int, ...], total: int) -> tuple[int, ...]:
 def copy(x: Tensor, strides: Strides | None = None) -> Tensor:
     """Return a copy, by default a contiguous one."""
     value = x.value
-    return make(value.array, x.dtype, value=compute(lambda a: (a,), [value], "CloneBackward")[0], strides=strides)
+    return make(compute(lambda a: (a,), [value], "CloneBackward")[0], x.dtype, strides=strides)
 
 
 @view(".view")

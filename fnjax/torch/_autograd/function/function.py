@@ -223,7 +223,7 @@ def _run(
             write(written, value, True)
             results.append(written)
             continue
-        results.append(make(value.array, kind.dtype, value=value, strides=kind.strides))
+        results.append(make(value, kind.dtype, strides=kind.strides))
         if isinstance(written, Tensor):
             share_unmarked(written, results[-1])
     for i in call.changed:

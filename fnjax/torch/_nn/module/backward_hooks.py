@@ -63,7 +63,7 @@ class HookedCall:
         if not is_recording() or not any(values[i].requires_grad for i in at):
             return values
         made, reads = [*values], Reads([*self.hooks, *self.pre_hooks, self.module], only_traced=True)
-        read = (make(None, dtype_of(v.array), value=v) for v in reads.values)
+        read = (make(v, dtype_of(v.array)) for v in reads.values)
         found = identity.apply(self, tuple(at), reads, *(values[i] for i in at), *read)
         for i, tensor in zip(at, found, strict=True):
             made[i] = tensor

@@ -190,7 +190,7 @@ def call_with(
         after = {**parameters, **dict(copy.named_buffers())}
         changed[:] = _list_changed(rebinding, model)
         rebinding.write_back()
-        return output, {n: make(t.array, t.dtype, value=t.value) for n, t in after.items()}
+        return output, {n: make(t.value, t.dtype) for n, t in after.items()}
 
     changed: list[str] = []
     output = (jax_view(run) if on_arrays else run)(*given[0], **given[1])
