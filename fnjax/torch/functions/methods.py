@@ -14,7 +14,7 @@ from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch._autograd.engine import backward
 from fnjax.torch._autograd.hooks import register_hook, register_post_accumulate_grad_hook
 from fnjax.torch.deferred.either import Either, distribute
-from fnjax.torch.deferred.number import Number, number
+from fnjax.torch.deferred.number import number
 from fnjax.torch.deferred.selection import takes_selections
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.errors import NotSupported
@@ -23,7 +23,7 @@ from fnjax.torch.functions.storages import TensorStorage, extend_memory
 from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.memory import layout as layouts
-from fnjax.torch.memory.dtypes import as_dtype, cast_entries, dtype
+from fnjax.torch.memory.dtypes import cast_entries, dtype
 from fnjax.torch.memory.numpy_sharing import to_numpy
 from fnjax.torch.memory.strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
@@ -199,21 +199,9 @@ def _to(own: dtype) -> Callable[..., Tensor]:
     return lambda self, memory_format=None: to(self, own, memory_format=memory_format)
 
 
-for _name, _own in {
-    "float": "float32",
-    "double": "float64",
-    "half": "float16",
-    "bfloat16": "bfloat16",
-    "int": "int32",
-    "long": "int64",
-    "short": "int16",
-    "char": "int8",
-    "byte": "uint8",
-    "bool": "bool",
-    "cfloat": "complex64",
-    "cdouble": "complex128",
-}.items():
-    KNOWN[f"torch.Tensor.{_name}"] = _to(dtype(_own))
+_CASTS = {name.removesuffix("Tensor").lower(): own for name, own in TYPES.items()}
+for _name, _own in (_CASTS | {"cfloat": dtype("complex64"), "cdouble": dtype("complex128")}).items():
+    KNOWN[f"torch.Tensor.{_name}"] = _to(_own)
 for _name in ("cpu", "cuda", "pin_memory", "share_memory_", "xpu", "record_stream"):
     KNOWN[f"torch.Tensor.{_name}"] = lambda self, *_, **__: self
 for _name in ("resolve_conj", "resolve_neg"):  # a copy of a view that is computed
@@ -324,56 +312,15 @@ def new(self: Tensor, *data: Any, **_: Any) -> Tensor:
     return construct(self.dtype, *data)
 
 
-@method
-def new_empty(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of this dtype, with uninitialised elements."""
-    return find_function("torch.empty")(*size, dtype=self.dtype if dtype is None else dtype)
+def _make_new(name: str) -> Callable[..., Tensor]:
+    """Return the method that makes a tensor as a function of torch does, by default of this tensor's dtype."""
 
-
-@method
-def new_empty_strided(self: Tensor, size: Any, stride: Any, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of this dtype and these strides, with uninitialised elements."""
-    return find_function("torch.empty_strided")(size, stride, dtype=self.dtype if dtype is None else dtype)
-
-
-@method
-def new_zeros(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of zeros of this dtype."""
-    own = self.dtype if dtype is None else as_dtype(dtype)
-    return make(jnp.zeros(strided._sizes(size), own.array), own)
-
-
-@method
-def new_ones(self: Tensor, *size: Any, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of ones of this dtype."""
-    own = self.dtype if dtype is None else as_dtype(dtype)
-    return make(jnp.ones(strided._sizes(size), own.array), own)
-
-
-@method
-def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of one number, of this dtype."""
-    own = self.dtype if dtype is None else as_dtype(dtype)
-    return make(jnp.full(strided._sizes([size]), _raw(fill_value), own.array), own)
-
-
-@method
-def new_tensor(self: Tensor, data: Any, *, dtype: Any = None, **_: Any) -> Tensor:
-    """Return a tensor of data, of this dtype."""
-    return find_function("torch.tensor")(data, dtype=self.dtype if dtype is None else dtype)
-
-
-def _with_requires_grad(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    def make_new(self: Tensor, *args: Any, requires_grad: bool = False, **named: Any) -> Tensor:
-        made = function(self, *args, **named)
-        return made.requires_grad_() if requires_grad else made
+    def make_new(self: Tensor, *args: Any, dtype: Any = None, layout: Any = None, **named: Any) -> Tensor:
+        found: Tensor = find_function(f"torch.{name}")(*args, dtype=self.dtype if dtype is None else dtype, **named)
+        return found
 
     return make_new
 
 
-for _name in ("new_empty", "new_empty_strided", "new_zeros", "new_ones", "new_full", "new_tensor"):
-    KNOWN[f"torch.Tensor.{_name}"] = _with_requires_grad(KNOWN[f"torch.Tensor.{_name}"])
-
-
-def _raw(value: Any) -> Any:
-    return value.array if isinstance(value, (Tensor, Number)) else value
+for _name in ("empty", "empty_strided", "zeros", "ones", "full", "tensor"):
+    method(_make_new(_name), f"new_{_name}")

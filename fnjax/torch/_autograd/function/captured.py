@@ -7,12 +7,13 @@ its own values again. What backward leaves in their `.grad` is then their gradie
 from __future__ import annotations
 
 import collections
+import contextlib
 import copy
 import functools
 import types
 import warnings
-from collections.abc import Iterable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from typing import Any, NamedTuple, Self
 
 import jax
@@ -23,7 +24,7 @@ from fnjax.torch._autograd.function.substitution import substitute, substituting
 from fnjax.torch.errors import NotSupported, find_definition
 from fnjax.torch.memory.tensor import Tensor, is_known, make
 from fnjax.torch.recording.journal import Journal
-from fnjax.torch.recording.rng import Stream
+from fnjax.torch.recording.rng import Stream, seed
 from fnjax.torch.recording.storage import LostValue
 
 
@@ -64,11 +65,12 @@ class Draws(Stream):
 
     operand: Tensor | None = None
 
-    def resume(self, key: Any = None, iteration: Any = None) -> AbstractContextManager[None]:
-        """Return a block in which the random numbers of forward are drawn again."""
+    @contextlib.contextmanager
+    def _resume(self, own: seed, key: Any, iteration: Any) -> Iterator[None]:
         if self.operand is not None:
             key = jax.random.wrap_key_data(self.operand.array, impl=self._impl)
-        return super().resume(key, iteration)
+        with super()._resume(own, key, iteration):
+            yield
 
     def check(self) -> None:
         """Raise NeedsInputs if forward has drawn from a traced key that is not an operand yet."""

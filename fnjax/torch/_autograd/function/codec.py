@@ -186,10 +186,10 @@ class TensorCodec(NamedTuple):
         facts: Saved = ctx._fnjax_record.facts
         self._refuse_reached(facts.reachable, "jvp")
         own = self._reopen(ctx, True)
-        saved, needs = own._fnjax_record.saved, own._fnjax_record.needs
-        saved = [None if k is None else wrap_array(a, k) for a, k in zip(saved, facts.forward, strict=True)]
+        arrays, count = ctx._fnjax_record.saved, len(ctx._fnjax_record.needs)
+        saved = (None if k is None else wrap_array(a, k) for a, k in zip(arrays, facts.forward, strict=True))
         own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
-        given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[: len(needs)]]
+        given = [None if t is None else wrap_array(t, Kind(dtype_of(t))) for t in tangents[:count]]
         with set_mode(BACKWARD, in_forward=False), exchanging(), default_axis(facts.axis):
             found = self.spec.jvp(own, *given)
         members = found if isinstance(found, tuple) else (found,)
@@ -197,7 +197,7 @@ class TensorCodec(NamedTuple):
 
     def _reopen(self, ctx: Any, copies: bool) -> FunctionCtx:
         """Return a ctx of the class with the attributes that forward set, or copies, without the saved tensors."""
-        own: FunctionCtx = self.spec.ctx(())
+        own: FunctionCtx = self.cls._ctx(NeedsInputGrad())
         own._fnjax_record = ctx._fnjax_record
         for name in ctx._fnjax_record.facts.attributes:
             setattr(own, name, release(getattr(ctx, name), copies=copies))

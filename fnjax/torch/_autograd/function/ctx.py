@@ -56,7 +56,7 @@ class FunctionCtx(core.FunctionCtx):
     # Set once `needs_input_grad` was read; and the attributes that only one of two traced branches has set.
     __slots__ = ("_fnjax_has_read_needs", "_fnjax_sometimes")
 
-    @core.FunctionCtx.needs_input_grad.getter
+    @core.FunctionCtx.needs_input_grad.getter  # type: ignore[attr-defined, untyped-decorator] # it is a property
     def needs_input_grad(self) -> core.NeedsInputGrad:
         """For each argument, whether it requires grad."""
         self._fnjax_has_read_needs = True

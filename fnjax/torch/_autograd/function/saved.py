@@ -122,7 +122,7 @@ def save(
     attributes = read_attributes(own)
     elsewhere = {i: f"_saved_{i}" for i, x in enumerate(recorded.to_save) if isinstance(x, Deferred)}  # no arrays
     attributes |= {name: recorded.to_save[i] for i, name in elsewhere.items()}
-    saved = tuple(OnCtx(elsewhere[i]) if i in elsewhere else x for i, x in enumerate(recorded.to_save))
+    saved: Any = tuple(OnCtx(elsewhere[i]) if i in elsewhere else x for i, x in enumerate(recorded.to_save))
     views = [t for t in saved if with_storages and isinstance(t, Tensor) and not t.part]
     wholes = {id(t.memory): t for t in views if t.layout.size < t.memory.layout.size}
     for i, t in enumerate(wholes.values()):
