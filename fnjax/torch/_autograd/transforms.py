@@ -21,6 +21,40 @@ from fnjax.torch.recording.rng import without_draws
 Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
+def record(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+) -> tuple[Any, list[Value]]:
+    """Run a function of arrays on tensors, in any pytrees, as one operation that autograd records.
+
+    Args:
+        function: the function.
+        args: the positional arguments.
+        kwargs: the keyword arguments.
+        name: the name of the operation, for `grad_fn`.
+
+    Returns:
+        The result, with tensors in place of arrays, and their values.
+    """
+    leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
+    at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+    structure: Any = None
+    others: list[Any] = []
+
+    def on_arrays(*arrays: Any) -> tuple[Any, ...]:
+        nonlocal structure
+        full = list(leaves)
+        for i, array in zip(at, arrays, strict=True):
+            full[i] = array
+        given, named = jax.tree.unflatten(tree, full)
+        results, structure = jax.tree.flatten(function(*given, **named))
+        others[:] = [None if is_array(r) else r for r in results]
+        return tuple(r for r in results if is_array(r))
+
+    values = compute(on_arrays, [leaves[i].value for i in at], f"{name}Backward")
+    tensors = iter([make(v, dtype_of(v.array)) for v in values])
+    return jax.tree.unflatten(structure, [next(tensors) if x is None else x for x in others]), values
+
+
 def lift(transform: Transform, func: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Apply a transformation of functions of arrays to a function of tensors; return a function of tensors.
 
@@ -29,11 +63,8 @@ def lift(transform: Transform, func: Callable[..., Any], name: str) -> Callable[
     """
 
     def lifted(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         inner: list[Tensor] = []  # they stand for the arguments within func
         outside: dict[int, Value] = {}
-        made: list[Any] = []
 
         def enter(array: Any) -> Any:
             if not is_array(array):
@@ -48,28 +79,19 @@ def lift(transform: Transform, func: Callable[..., Any], name: str) -> Callable[
             outside.update({id(v): v for v in list_leaves(read) if id(v) not in own})
             return jax.tree.map(lambda x: x.array if isinstance(x, Tensor) else x, found, is_leaf=is_node)
 
-        def run(*arrays: Any) -> tuple[Any, ...]:
+        def run(*given: Any, **named: Any) -> Any:
             if outside:
                 raise NotSupported(
                     f"torch.autograd through {name} of a function that closes over a tensor which requires grad",
                     "pass the tensor as an argument, or differentiate with jax.grad",
                 )
-            full = list(leaves)
-            for i, array in zip(at, arrays, strict=True):
-                full[i] = array
-            given, named = jax.tree.unflatten(tree, full)
-            results, structure = jax.tree.flatten(transform(on_arrays)(*given, **named))
-            made[:] = [structure, [None if is_array(r) else r for r in results]]
-            return tuple(r for r in results if is_array(r))
+            return transform(on_arrays)(*given, **named)
 
-        values = compute(run, [leaves[i].value for i in at], f"{name}Backward")
+        found, values = record(run, args, kwargs, name)
         note_read(outside.values())
-        for value in values:
-            if value.node is not None:
-                value.node.parents = (*(leaves[i].value for i in at), *outside.values())
-        tensors = iter([make(v, dtype_of(v.array)) for v in values])
-        structure, others = made
-        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
+        for node in {v.node for v in values if v.node is not None}:
+            node.parents = (*node.parents, *outside.values())
+        return found
 
     return lifted
 

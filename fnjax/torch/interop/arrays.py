@@ -18,6 +18,7 @@ from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch._autograd.function.ctx import is_written, mark
+from fnjax.torch._autograd.transforms import record
 from fnjax.torch.control.paths import run_paths
 from fnjax.torch.control.state.places import UNBOUND, Content
 from fnjax.torch.control.state.state import State
@@ -25,9 +26,8 @@ from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
-from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, exchanging
-from fnjax.torch.recording.graph import compute
 from fnjax.torch.recording.journal import Journal, is_journaled
 from fnjax.torch.recording.storage import Storage
 
@@ -46,7 +46,7 @@ def torch_view(x: Any) -> Any:
     if isinstance(x, (types.ModuleType, type)) or (isinstance(x, functools.partial) and hasattr(x, "__self__")):
         return x  # apply of a torch.autograd.Function takes tensors already
     if callable(x) and not is_node(x):
-        return _record(x)
+        return functools.wraps(x)(lambda *args, **kwargs: record(x, args, kwargs, x.__name__)[0])
 
     def wrap(leaf: Any) -> Any:
         if not is_array(leaf):
@@ -87,32 +87,6 @@ def _leave(leaf: Any) -> Any:
     if isinstance(leaf, Deferred):
         raise leaf.refuse()
     return leaf.array if isinstance(leaf, Tensor) else leaf
-
-
-def _record(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of arrays as one of tensors that autograd records."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_node)
-        at = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
-        made: list[Any] = []
-
-        def on_arrays(*arrays: Any) -> tuple[Any, ...]:
-            full = list(leaves)
-            for i, array in zip(at, arrays, strict=True):
-                full[i] = array
-            given, named = jax.tree.unflatten(tree, full)
-            results, structure = jax.tree.flatten(function(*given, **named))
-            made[:] = [structure, [None if is_array(r) else r for r in results]]
-            return tuple(r for r in results if is_array(r))
-
-        values = compute(on_arrays, [leaves[i].value for i in at], f"{function.__name__}Backward")
-        tensors = iter([make(v, dtype_of(v.array)) for v in values])
-        structure, others = made
-        return jax.tree.unflatten(structure, [next(tensors) if other is None else other for other in others])
-
-    return call
 
 
 def _between(
