@@ -63,6 +63,16 @@ def _part(part: Any) -> Any:
     return part
 
 
+def _is_mask(part: Any) -> bool:
+    """Return whether a part of an index is a mask, which may stand for several axes."""
+    return isinstance(part, Tensor) and part.dtype.name in {"bool", "uint8"}
+
+
+def _count_axes(parts: tuple[Any, ...]) -> int:
+    """Return the number of axes that an index selects from, without those of its Ellipsis."""
+    return sum(p.ndim if _is_mask(p) else p is not None for p in parts if p is not Ellipsis)
+
+
 def _bound(bound: Any) -> Any:
     if type(bound) is Number and bound.kind is int:
         return bound.to_operand()
@@ -77,11 +87,7 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
     """Return the view of slices `start : start + length` whose start is traced, and the index without these slices."""
     if not any(isinstance(p, slice) and (isinstance(p.start, Tensor) or isinstance(p.stop, Tensor)) for p in parts):
         return x, parts
-    taken = sum(
-        p.ndim if isinstance(p, Tensor) and p.dtype.name in {"bool", "uint8"} else p is not None
-        for p in parts
-        if p is not Ellipsis
-    )
+    taken = _count_axes(parts)
     axis, rest = 0, list[Any]()
     for part in parts:
         if isinstance(part, slice) and (isinstance(part.start, Tensor) or isinstance(part.stop, Tensor)):
@@ -96,12 +102,7 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
             rest.append(slice(None))
         else:
             rest.append(part)
-        if part is Ellipsis:
-            axis += x.ndim - taken
-        elif isinstance(part, Tensor) and part.dtype.name in {"bool", "uint8"}:
-            axis += part.ndim
-        else:
-            axis += part is not None
+        axis += x.ndim - taken if part is Ellipsis else part.ndim if _is_mask(part) else part is not None
     return x, tuple(rest)
 
 
@@ -213,12 +214,7 @@ def write(target: Any, new: Any) -> Any:
 
 def is_traced_mask(t: Any) -> bool:
     """Return whether an index is a mask that JAX traces."""
-    return (
-        type(t) is not Selection
-        and isinstance(t, Tensor)
-        and t.dtype.name in {"bool", "uint8"}
-        and not is_known(t.array)
-    )
+    return type(t) is not Selection and _is_mask(t) and not is_known(t.array)
 
 
 def _find_mask(tensors: list[Tensor], fill: Any) -> tuple[Tensor, int]:
@@ -282,11 +278,7 @@ def _get_selected(x: Selection, parts: tuple[Any, ...]) -> Selection:
 
 def _refine(x: Selection, mask: Selection) -> tuple[Tensor, Value | None]:
     """Return a mask of a selection's elements as one of its whole tensor, and whether sizes fit."""
-    if (
-        mask.dtype.name not in {"bool", "uint8"}
-        or mask.at != x.at
-        or x.whole.layout.shape[: mask.ndim] != mask.whole.layout.shape
-    ):
+    if not _is_mask(mask) or mask.at != x.at or x.whole.layout.shape[: mask.ndim] != mask.whole.layout.shape:
         raise x.refuse("an index")
     if not are_same(x.mask, mask.mask):
         raise NotSupported("an index by elements that another traced mask selects", "use torch.where")
@@ -304,7 +296,7 @@ def _take_selected(x: Tensor, parts: tuple[Any, ...]) -> tuple[Selection, Any]:
             "indices that a traced mask selects, next to others: the size of the result depends on its values",
             "use torch.where(mask, x, other), or call it outside of jax.jit",
         )
-    if any(p.dtype.name in {"bool", "uint8"} for p in parts[:count]):
+    if any(map(_is_mask, parts[:count])):
         raise first.refuse("a mask")
     fits = first.fits
     for part in parts[1:count]:
@@ -402,11 +394,7 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
 
     Unlike NumPy, PyTorch applies integers before it looks at the positions of the tensors.
     """
-    taken = sum(
-        p.ndim if isinstance(p, Tensor) and p.dtype.name in {"bool", "uint8"} else p is not None
-        for p in parts
-        if p is not Ellipsis
-    )
+    taken = _count_axes(parts)
     if not any(p is Ellipsis for p in parts):
         parts = (*parts, Ellipsis)
     basic: list[Any] = []
@@ -416,8 +404,7 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
         if isinstance(part, bool):
             raise NotSupported("a Python bool as an index", "use x[None] or x[:0]")
         if isinstance(part, Tensor):
-            axes = part.ndim if part.dtype.name in {"bool", "uint8"} else 1
-            basic += [slice(None)] * axes
+            basic += [slice(None)] * (part.ndim if _is_mask(part) else 1)
             places.append(part)
             tensors.append(part)
         elif part is Ellipsis:
@@ -430,15 +417,12 @@ def _split_index(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, list[Tensor
     base = x.show(x.layout[tuple(basic)]) if any(b != slice(None) for b in basic) else x
     axis = 0
     for place in places:
-        is_mask = isinstance(place, Tensor) and place.dtype.name in {"bool", "uint8"}
+        is_mask = _is_mask(place)
         if isinstance(place, Tensor) and not is_mask:
             size = base.layout.shape[axis]
             check_indices(place, size, -size, axis=axis)
         axis += place.ndim if is_mask else 1
-    known = [
-        np.asarray(np.asarray(t.array) != 0) if t.dtype.name in {"bool", "uint8"} and is_known(t.array) else None
-        for t in tensors
-    ]
+    known = [np.asarray(np.asarray(t.array) != 0) if _is_mask(t) and is_known(t.array) else None for t in tensors]
 
     def fill(arrays: Any) -> tuple[Any, ...]:
         source = iter([k if k is not None else a for k, a in zip(known, arrays, strict=True)])
