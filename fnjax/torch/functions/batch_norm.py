@@ -64,12 +64,24 @@ def _follow(x: Tensor, mean: Tensor | None, var: Tensor | None, momentum: Any, d
     if not x.layout.size:
         return
     with set_mode(switch(False)):
-        x = to(x, FLOAT32) if x.dtype.itemsize == 2 else x
+        x = _widen(x)
         for running, name, options in ((mean, "mean", {}), (var, "var", {"correction": 1})):
             if running is not None:
                 own = run(f"torch.{name}", (x, dims), options)
                 own = own if own.ndim == 1 else own.mean(0)
                 running.copy_(running * (1 - momentum) + own * momentum)
+
+
+def _measure(x: Tensor, dims: Any, eps: float, weight: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the mean over axes and the reciprocal standard deviation, in the dtype of the weight or of the input."""
+    own = x.dtype if weight is None else weight.dtype
+    wide = _widen(x)
+    variance = run("torch.var", (wide, dims), {"correction": 0})
+    return to(run("torch.mean", (wide, dims), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own)
+
+
+def _widen(x: Tensor) -> Tensor:
+    return to(x, FLOAT32) if x.dtype.itemsize == 2 else x
 
 
 @known("torch.batch_norm")
@@ -102,12 +114,8 @@ def native_batch_norm(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return batch_norm with the batch's mean and reciprocal standard deviation, which are empty but in training."""
     own = input.dtype if weight is None else weight.dtype
-    saved = (make(jnp.zeros(0, own.array), own),) * 2
-    if training:
-        dims = (0, *range(2, input.ndim))
-        wide = to(input, FLOAT32) if input.dtype.itemsize == 2 else input
-        variance = run("torch.var", (wide, dims), {"correction": 0})
-        saved = (to(run("torch.mean", (wide, dims), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own))
+    empty = make(jnp.zeros(0, own.array), own)
+    saved = _measure(input, (0, *range(2, input.ndim)), eps, weight) if training else (empty, empty)
     return (batch_norm(input, running_mean, running_var, weight, bias, training, momentum, eps), *saved)
 
 
@@ -161,9 +169,5 @@ def native_group_norm(
     eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return group_norm with mean and reciprocal standard deviation of each group."""
-    wide = to(input, FLOAT32) if input.dtype.itemsize == 2 else input
-    wide = wide.reshape(N, group, C // group * HxW)
-    own = input.dtype if weight is None else weight.dtype
-    variance = run("torch.var", (wide, 2), {"correction": 0})
-    saved = (to(run("torch.mean", (wide, 2), {}), own), to(run("torch.rsqrt", (variance + eps,), {}), own))
+    saved = _measure(input.reshape(N, group, C // group * HxW), 2, eps, weight)
     return (to(run("torch.group_norm", (input, group, weight, bias, eps), {}), input.dtype), *saved)
