@@ -131,13 +131,13 @@ class RNNBase(Layer):
     def check_forward_args(self, input: Any, hidden: Any, batch_sizes: Any) -> None:
         """Raise PyTorch's errors for an input, or a state, that does not fit."""
         self.check_input(input, batch_sizes)
-        expected = self.get_expected_hidden_size(input, batch_sizes)
-        if self.mode != "LSTM":
-            self.check_hidden_size(hidden, expected)
-            return
-        self.check_hidden_size(hidden[0], expected, "Expected hidden[0] size {}, got {}")
-        expected = self.get_expected_cell_size(input, batch_sizes)
-        self.check_hidden_size(hidden[1], expected, "Expected hidden[1] size {}, got {}")
+        _, batch, _ = self.get_expected_hidden_size(input, batch_sizes)
+        self._check_state(hidden if self.mode == "LSTM" else [hidden], batch)
+
+    def _check_state(self, state: Any, batch: int) -> None:
+        for i, (s, shape) in enumerate(zip(state, self._list_state_sizes(batch), strict=False)):
+            which = f"[{i}]" if self.mode == "LSTM" else ""
+            self.check_hidden_size(s, shape, f"Expected hidden{which} size {{}}, got {{}}")
 
     def permute_hidden(self, hx: Any, permutation: Any) -> Any:
         """Return the states of a batch in another order."""
@@ -151,9 +151,8 @@ class RNNBase(Layer):
 
     def _make_state(self, hx: Any, batch: int, input: Any, single: bool, order: Any) -> list[Any]:
         """Return the state's tensors with a batch axis, checked; zeros by default."""
-        shapes = self._list_state_sizes(batch)
         if hx is None:
-            return [torch.zeros(*shape, dtype=input.dtype) for shape in shapes]
+            return [torch.zeros(*shape, dtype=input.dtype) for shape in self._list_state_sizes(batch)]
         state = [*hx] if self.mode == "LSTM" else [hx]
         rank, what = (2, "unbatched 2-D") if single else (3, "batched 3-D")
         if any(s.ndim != rank for s in state):
@@ -164,10 +163,7 @@ class RNNBase(Layer):
                 )
             raise RuntimeError(f"For {what} input, hx should also be {rank}-D but got {state[0].ndim}-D tensor")
         state = [s.unsqueeze(1) for s in state] if single else state
-        for i, (s, shape) in enumerate(zip(state, shapes, strict=True)):
-            if tuple(s.shape) != shape:
-                which = f"[{i}]" if self.mode == "LSTM" else ""
-                raise RuntimeError(f"Expected hidden{which} size {shape}, got {list(s.shape)}")
+        self._check_state(state, batch)
         return state if order is None else [s.index_select(1, order) for s in state]
 
     def forward(self, input: Any, hx: Any = None) -> Any:
