@@ -239,7 +239,7 @@ def test_refused_by_name(loaded):
         ("roots", "the attribute kind of scipy.linalg.sqrtm, which is real or complex as its traced values decide"),
         ("rows", "b is HostValue in one branch"),
         ("table_write", "copyto, which writes a traced value into an array of NumPy"),
-        ("spline", "the entries of numpy"),
+        ("spline", "the elements of numpy"),
     ]
     for name, text in cases:
         with pytest.raises(fnjax.torch.NotSupported, match=text) as error:

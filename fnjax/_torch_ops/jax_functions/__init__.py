@@ -1,1 +1,1 @@
-"""Functions that a port brings along; a port copies them; fnjax.torch imports them."""
+"""Functions that expressions of the table call: a port contains a copy of them, fnjax.torch imports them."""

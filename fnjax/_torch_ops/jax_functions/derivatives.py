@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries where it is differentiated: PyTorch's derivatives at ties, bounds and zeros."""
+"""Functions that differentiated expressions call, and that ports copy: PyTorch's derivatives at ties, bounds, zeros."""
 
 import jax
 import jax.numpy as jnp

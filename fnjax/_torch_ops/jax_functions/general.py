@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries where JAX has no single call for an operation: elements, axes, shapes.
+"""Functions that expressions of the table call, and that ports copy: elements, axes, shapes.
 
 Each is emitted as it stands here, with those that it calls, under its own name.
 """

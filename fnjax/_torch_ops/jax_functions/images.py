@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: images padded, parted, resized and read at places."""
+"""Functions that expressions of the table call, and that ports copy: images padded, parted, resized and read at places."""
 
 import itertools
 import math

@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: reading and writing at indices."""
+"""Functions that expressions of the table call, and that ports copy: reading and writing at indices."""
 
 import jax
 import jax.numpy as jnp
@@ -22,7 +22,7 @@ def _gather(x, index, axis):
 
 
 def _take_along(x, indices, axis=None):
-    """Elements at indices along an axis, or of the flattened array."""
+    """Return the elements at indices along an axis, or of the flattened array."""
     if axis is None:
         x, indices, axis = x.ravel(), indices.ravel(), 0
     return jnp.take_along_axis(x, indices, axis=axis)
@@ -66,7 +66,7 @@ def _cat(arrays, axis=0):
 
 
 def _trimmed(value, target):
-    """Without the leading axes of size 1 that the target does not have."""
+    """Return a value without the leading axes of size 1 that the target does not have."""
     return value.reshape(value.shape[max(value.ndim - target.ndim, 0) :])
 
 

@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: layers over spatial axes."""
+"""Functions that expressions of the table call, and that ports copy: layers over spatial axes."""
 
 import itertools
 import math

@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: matrices and distances."""
+"""Functions that expressions of the table call, and that ports copy: matrices and distances."""
 
 import math
 
@@ -67,7 +67,7 @@ def _triangular_solve(b, a, **options):
 
 
 def _tolerance(x, largest, atol, rtol):
-    """Up to which size singular values count as zero."""
+    """Return the size up to which singular values count as zero."""
     if rtol is None:
         rtol = max(x.shape[-2:]) * jnp.finfo(x.dtype).eps
         rtol = rtol if atol is None else jnp.where(jnp.asarray(atol) > 0, 0, rtol)

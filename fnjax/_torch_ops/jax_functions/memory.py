@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries where PyTorch writes to memory through views and masks."""
+"""Functions that ports copy where PyTorch writes to memory through views and masks."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: recurrent layers."""
+"""Functions that expressions of the table call, and that ports copy: recurrent layers."""
 
 import jax
 import jax.numpy as jnp

@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: differences, quotients, means and roots that round as PyTorch's."""
+"""Functions that expressions of the table call, and that ports copy: differences, quotients, means and roots that round as PyTorch's."""
 
 import math
 

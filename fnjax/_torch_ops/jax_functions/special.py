@@ -1,6 +1,6 @@
-# What ported code carries has no types.
+# Ported code has no types.
 # mypy: ignore-errors
-"""Functions that ported code carries: polynomials, Bessel and Airy functions, windows, transforms back from windows."""
+"""Functions that expressions of the table call, and that ports copy: polynomials, Bessel and Airy functions, windows, transforms back from windows."""
 
 import jax
 import jax.numpy as jnp
@@ -145,7 +145,7 @@ def _cosine_sum(size, factors, sym=True):
 
 
 def _sine_window(size, sym=True):
-    """Half a period of the sine, between the places of its zeros."""
+    """Return a window that is half a period of the sine; its zeros are half a step outside of it."""
     if size < 2:
         return jnp.ones(size)
     return jnp.sin(jnp.pi / (size if sym else size + 1) * (jnp.arange(size) + 0.5))

@@ -34,7 +34,7 @@ _OF_A_MEMBER = 2  # in is_shared: by a variable and an argument
 
 
 def is_traced_iterable(items: Any) -> bool:
-    """Return whether an iterable is a range with a traced bound, or traced tests may select its items."""
+    """Return whether JAX decides which items an iterable has: a range with a traced bound, or a filtered sequence."""
     return type(items) is TracedRange or is_selected(items)
 
 

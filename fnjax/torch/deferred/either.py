@@ -267,7 +267,7 @@ def _is_method(value: Any, name: str) -> bool:
 
 
 def note_choice(tensor: Tensor, choice: Either) -> None:
-    """Record that a merged tensor is a number in one of two branches, for checks of its type."""
+    """Keep with a merged tensor the Either that it came from, of a tensor and a number, for checks of its type."""
     vars(tensor)["choice"] = choice
 
 

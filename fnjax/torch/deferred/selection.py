@@ -153,7 +153,7 @@ class Selection(Deferred):
     nelement = numel
 
     def reshape(self, *shape: Any) -> Selection:
-        """Return the selection with one axis, for the shape -1; raise for all others."""
+        """Return the selected elements along one axis, for the shape -1; raise for all other shapes."""
         if shape not in ((-1,), ((-1,),), ([-1],)):
             raise self.refuse("torch.reshape")
         if self.ndim == 1:
@@ -164,11 +164,11 @@ class Selection(Deferred):
     view = reshape
 
     def ravel(self) -> Selection:
-        """Return the selection with one axis."""
+        """Return the selected elements along one axis."""
         return self.reshape(-1)
 
     def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Selection:
-        """Return the selection with one axis."""
+        """Return the selected elements along one axis."""
         return self.reshape(-1) if start_dim == 0 and end_dim in (-1, self.ndim - 1) else self.reshape()
 
     def squeeze(self, *dims: Any, dim: Any = None) -> Selection:

@@ -20,7 +20,7 @@ from fnjax.torch.dispatch.run import run
 from fnjax.torch.dispatch.triton_launch import launch
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.functions.creation import construct
-from fnjax.torch.functions.methods import copy_, known_entries
+from fnjax.torch.functions.methods import copy_, known_elements
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import check_castable, default_dtype
 from fnjax.torch.memory.root_settings import find_tensor_attribute
@@ -37,7 +37,7 @@ from fnjax.torch.views.sections import unbind
 def _convert(kind: Any) -> Callable[[Tensor], Any]:
     def convert(self: Tensor) -> Any:
         if self.layout.size == 1:
-            return kind(known_entries(self, f"{kind.__name__}()").item())
+            return kind(known_elements(self, f"{kind.__name__}()").item())
         if kind is bool:
             raise RuntimeError("Boolean value of Tensor with more than one value is ambiguous")
         raise RuntimeError(f"a Tensor with {self.layout.size} elements cannot be converted to Scalar")
@@ -236,7 +236,7 @@ _PROTOCOLS: dict[str, Any] = {
     "__len__": _find_length,
     "__iter__": _iterate,
     "__jax_array__": lambda self: self.array,
-    "__array__": lambda self, *args, **kwargs: np.asarray(known_entries(self, "NumPy"), *args),
+    "__array__": lambda self, *args, **kwargs: np.asarray(known_elements(self, "NumPy"), *args),
     "__array_wrap__": lambda self, array, *_: make(jnp.asarray(array)),
     "__array_priority__": 1000,
     "__contains__": lambda self, x: bool((self == x).any()),

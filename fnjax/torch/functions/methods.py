@@ -23,7 +23,7 @@ from fnjax.torch.functions.storages import TensorStorage, extend_memory
 from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.host.calls import numpy as to_host
 from fnjax.torch.memory import layout as layouts
-from fnjax.torch.memory.dtypes import cast_entries, dtype
+from fnjax.torch.memory.dtypes import cast_elements, dtype
 from fnjax.torch.memory.numpy_sharing import to_numpy
 from fnjax.torch.memory.strides import FORMATS, channels_last, in_format, is_channels_last, pack, preserve
 from fnjax.torch.memory.tensor import Derived, Tensor, is_known, make
@@ -48,7 +48,7 @@ def method(function: Callable[..., Any], name: str = "") -> Callable[..., Any]:
     return function
 
 
-def known_entries(x: Tensor, what: str) -> Any:
+def known_elements(x: Tensor, what: str) -> Any:
     """Return a tensor's elements as a NumPy array.
 
     Raises:
@@ -174,7 +174,7 @@ def convert(x: Tensor, own: dtype, memory_format: Any = None) -> Tensor:
     def cast(a: Any) -> tuple[Any, ...]:
         if a.dtype.kind == "c" and own.kind != "complex":
             a = a.real
-        return (cast_entries(a, own.array),)
+        return (cast_elements(a, own.array),)
 
     value = compute(cast, [x.value], "ToCopyBackward", differentiable=own.kind in {"float", "complex"})[0]
     return make(value, own, strides=in_format(memory_format, x.layout))

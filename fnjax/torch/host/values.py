@@ -259,7 +259,7 @@ class HostValue:
         return HostValue.record(operator.getitem, (self, index), {}, "indexing")
 
     def __setitem__(self, index: Any, new: Any) -> None:
-        HostValue.record(operator.setitem, (self, index, new), {}, "an assignment to entries")
+        HostValue.record(operator.setitem, (self, index, new), {}, "an assignment to elements")
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         return HostValue.record(getattr(ufunc, method), inputs, kwargs, f"np.{ufunc.__name__}")
@@ -277,7 +277,7 @@ class HostValue:
         return format(self.known("the text"), spec)
 
     def __array__(self, *args: Any, **_: Any) -> Any:
-        return np.array(self.known("the entries"), *args)
+        return np.array(self.known("the elements"), *args)
 
     def __jax_array__(self) -> Any:
         return self.to_array()

@@ -1,4 +1,4 @@
-"""Views between arrays and tensors: values, and functions around Functions."""
+"""Conversion between arrays and tensors, of values and of functions: torch_view and jax_view."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _LOCK = threading.Lock()
 
 
 def find_root(folder: Path, kind: type[Root] = Root) -> Root:
-    """Return the root of a folder, without modules whose files have changed."""
+    """Return the Root that loads a folder's files; it forgets modules whose files have changed since."""
     with _LOCK:
         found = next((r for r in list_roots() if r.folder == folder and type(r) is kind), None)
         if found is None:

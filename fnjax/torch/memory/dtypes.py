@@ -240,7 +240,7 @@ def check_castable(found: dtype, own: dtype) -> None:
         raise RuntimeError("result type {} can't be cast to the desired output type {}".format(*names))
 
 
-def cast_entries(array: Any, own: Any) -> Any:
+def cast_elements(array: Any, own: Any) -> Any:
     """Return a JAX array cast to a dtype.
 
     Floats outside of a small integer's range wrap around, as in PyTorch on CPUs; JAX takes the nearest integer.

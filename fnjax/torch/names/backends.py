@@ -75,7 +75,7 @@ class Event:
 
 @known("torch.amp.GradScaler", "torch.cuda.amp.GradScaler", "torch.cpu.amp.GradScaler")
 class GradScaler:
-    """Scaler of a loss that is not enabled: it changes nothing.
+    """torch.amp.GradScaler with `enabled=False`, which changes nothing.
 
     Args:
         device: the device, or the initial scale in the older constructors.

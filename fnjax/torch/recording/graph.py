@@ -274,7 +274,7 @@ class Branch:
         return self._known[key][1]
 
     def add(self, values: Iterable[Value]) -> None:
-        """Record values that the branch computes, which it reads unchanged."""
+        """Record values that were computed within the branch: `enter` returns them unchanged."""
         for value in values:
             self._known[id(value), True] = self._known[id(value), False] = value, value
 

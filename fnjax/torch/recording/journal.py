@@ -119,7 +119,7 @@ def refuse_in_branch(serial: int, what: str) -> None:
 
 
 def is_older(storage: Any) -> bool:
-    """Return whether a storage was made before the outermost block that is journaled: the function that is traced."""
+    """Return whether a storage is older than the outermost block with a journal, that of the traced function."""
     journal = _current.get()
     return journal is None or storage.serial < journal.program_start
 

@@ -24,7 +24,7 @@ from fnjax.torch.deferred.selection import (
 )
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
-from fnjax.torch.memory.dtypes import cast_entries, dtype, name_scalar_type
+from fnjax.torch.memory.dtypes import cast_elements, dtype, name_scalar_type
 from fnjax.torch.memory.layout import check_expandable, insert_axis
 from fnjax.torch.memory.strides import Strides, find_index_strides
 from fnjax.torch.memory.tensor import Tensor, derive, is_known, make
@@ -191,7 +191,7 @@ def set_item(x: Any, index: Any, new: Any) -> None:
     given = new.value if isinstance(new, Tensor) else Value(jnp.asarray(new, own))
 
     def put(a: Any, v: Any, *at: Any) -> tuple[Any, ...]:
-        return (a.at[fill(at)].set(cast_entries(v, own)),)
+        return (a.at[fill(at)].set(cast_elements(v, own)),)
 
     base.assign(compute(put, [base.value, given, *(t.value for t in tensors)], "IndexPutBackward")[0])
 
@@ -247,7 +247,7 @@ def write_masked(base: Tensor, mask: Tensor, at: int, new: Any, *, may_be_longer
 
     def put(a: Any, v: Any, m: Any) -> tuple[Any, ...]:
         flat = a.reshape(like.whole.layout.shape)
-        return (jnp.where(like.along(m), cast_entries(v, own), flat).reshape(shape),)
+        return (jnp.where(like.along(m), cast_elements(v, own), flat).reshape(shape),)
 
     made = compute(put, [base.value, given, like.mask], "IndexPutBackward")[0]
     base.assign(settle(make(made, base.dtype), fits).value)
@@ -324,7 +324,7 @@ def _write_selected(x: Any, parts: tuple[Any, ...], new: Any) -> None:
 
     def put(a: Any, v: Any, m: Any, *at: Any) -> tuple[Any, ...]:
         kept = (jnp.where(m.reshape(m.shape + (1,) * (i.ndim - 1)), i, max(a.shape)) for i in at)  # beyond: dropped
-        return (a.at[(*kept, *rest)].set(jnp.broadcast_to(cast_entries(v, own), shape), mode="drop"),)
+        return (a.at[(*kept, *rest)].set(jnp.broadcast_to(cast_elements(v, own), shape), mode="drop"),)
 
     parents = [x.value, given, like.mask, *(i.value for i in indices)]
     made = compute(put, parents, "IndexPutBackward")[0]
@@ -340,7 +340,7 @@ def _cast(new: Any, target: Tensor, shape: Any) -> Value:
         def fit(a: Any) -> tuple[Any, ...]:
             if a.dtype.kind == "c" and not np.issubdtype(own, np.complexfloating):
                 a = a.real
-            return (jnp.broadcast_to(cast_entries(a.reshape(a.shape[extra:]), own), shape),)
+            return (jnp.broadcast_to(cast_elements(a.reshape(a.shape[extra:]), own), shape),)
 
         if tuple(new.layout.shape) == tuple(shape) and new.array.dtype == own:
             return new.value

@@ -311,7 +311,7 @@ class Calls(ast.NodeTransformer):
 
 
 def _copy_without_columns(node: Any) -> Any:
-    """Return a copy without columns, so that Python does not take its functions for those of the original.
+    """Return a copy of a syntax tree without column numbers: its code objects then differ from those of the original.
 
     Of two code objects that are equal, positions included, Python keeps the first, with its qualified name.
     """

@@ -70,7 +70,7 @@ class Scope:
         return ends(self.node.body, (ast.Return,)) or (endless and not has_loop_jump(list_blocks(last)[0], ast.Break))
 
     def enter(self, node: ast.For | ast.While, outer: Loop | None) -> Loop:
-        """Return a loop, with the flags that its jumps need."""
+        """Return the record of a loop: the loop around it, and names for the flags that its jumps set."""
         if node not in self.loops:
             breaks = has_loop_jump(node.body, ast.Break) or has(node.body, ast.Return)
             skips = has_loop_jump(node.body, ast.Continue)
