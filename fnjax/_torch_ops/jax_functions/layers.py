@@ -253,7 +253,7 @@ def _adaptive_bins(x, output_size, rank):
 
 
 def _adaptive_avg_pool(x, output_size, rank=2):
-    """Return the means of so many bins over the last axes."""
+    """Return the means of bins over the last axes, as many as output_size says."""
     for axis, bins in _adaptive_bins(x, output_size, rank):
         means = [jnp.mean(jax.lax.slice_in_dim(x, a, b, axis=axis), axis=axis) for a, b in bins]
         x = jnp.stack(means, axis=axis)

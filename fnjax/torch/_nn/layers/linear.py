@@ -73,12 +73,12 @@ class Bilinear(Layer):
         draw_uniform(self, self.weight.shape[1])
 
     def forward(self, input1: Any, input2: Any) -> Any:
-        """Return the forms' values."""
+        """Return `input1 @ A @ input2 + b` for the matrix A of each output."""
         return F.bilinear(input1, input2, self.weight, self.bias)
 
 
 def draw_uniform(layer: Module, size: int) -> None:
-    """Draw parameters that are uniform within 1 / √size."""
+    """Draw all parameters of a layer uniformly between -1 / √size and 1 / √size."""
     bound = 1 / math.sqrt(size) if size > 0 else 0
     for parameter in layer.parameters():
         init.uniform_(parameter, -bound, bound)

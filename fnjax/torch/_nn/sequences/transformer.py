@@ -203,5 +203,5 @@ class Transformer(Layer):
 
     @staticmethod
     def generate_square_subsequent_mask(sz: int, device: Any = None, dtype: Any = None) -> Any:
-        """Return a mask that lets each place attend to those before it."""
+        """Return a mask that lets each position attend to itself and those before it."""
         return torch.full((sz, sz), -math.inf, dtype=dtype).triu(1)

@@ -104,7 +104,7 @@ class WeightNorm(_WeightHook):
 
 
 def iterate(matrix: Tensor, first: Tensor, second: Tensor, steps: int, eps: float) -> None:
-    """Improve the first left and right singular vectors of a matrix in place, by power iteration."""
+    """Refine approximations of the first left and right singular vectors of a matrix in place, by power iteration."""
     with set_mode(switch(False)):
         for _ in range(steps):
             first.copy_(F.normalize(torch.mv(matrix, second), dim=0, eps=eps))
