@@ -43,7 +43,7 @@ def record(
     def on_arrays(*arrays: Any) -> tuple[Any, ...]:
         nonlocal structure
         full = list(leaves)
-        for i, array in zip(at, arrays, strict=True):
+        for i, array in zip(at, arrays, strict=False):  # `lift` may have added parents
             full[i] = array
         given, named = jax.tree.unflatten(tree, full)
         results, structure = jax.tree.flatten(function(*given, **named))
