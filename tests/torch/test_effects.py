@@ -223,6 +223,7 @@ def right_operand(x):
 MERGED = """
 import collections
 import contextvars
+import copy
 import functools
 import operator
 import types
@@ -339,6 +340,19 @@ def slots(x):
     if x.sum() > 0:
         o.a = x * 2
     return o.a + o.b
+
+
+class Copied:
+    def __init__(self, value):
+        self.value = value
+
+
+def copied(x):  # by which Python notes the slots of the class in the class
+    o = Copied(x)
+    if x.sum() > 0:
+        p = copy.copy(o)
+        o.value = p.value * 2
+    return o.value
 
 
 def class_attribute(x):

@@ -45,7 +45,7 @@ _OTHERS = frozenset({
 # Attributes of classes that Python sets, and fnjax.
 _PYTHONS = frozenset({
     "__dict__", "__weakref__", "__doc__", "__module__", "__abstractmethods__", "__annotations__", "__annotate_func__",
-    "__annotations_cache__", "_abc_impl", "_fnjax_apply",
+    "__annotations_cache__", "__slotnames__", "_abc_impl", "_fnjax_apply",
 })  # fmt: skip
 # Types whose objects lead to nothing but what their places hold; what a cache of functools holds may stay there.
 CACHE = type(functools.cache(int))
