@@ -20,6 +20,8 @@ from fnjax.triton.values.shapes import axis_of, filled, reshape
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
 
+LONG = 64  # extremes of so many numbers or more are taken in eight independent chains of dependent steps
+
 
 def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
     """Return the block (raveled if `axis` is None), the axis, and the shape of the result."""
@@ -119,7 +121,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":
-            found = _extreme_number(data, leading() + axis, largest)
+            found, _ = _counted(data, leading() + axis, largest)
         else:
             found = (jnp.max if largest else jnp.min)(data, leading() + axis)
         return _result(found, input.dtype, shape)
@@ -129,34 +131,26 @@ def _extreme(largest: bool) -> Callable[..., Any]:
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _extreme_number(data: Any, axis: Any, largest: bool) -> Any:
-    """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
-
-    It is one reduction with a custom function: XLA reads the elements once, and stores no mask of them.
-    """
-    return lax.reduce(data, _nan(data), lambda a, b: lax.select(_prevails(a, b, largest), a, b), (axis,))
-
-
-@_extreme_number.defjvp
-def _(axis: Any, largest: bool, primals: Any, tangents: Any) -> Any:
-    (found, _), (slope, _) = jax.jvp(lambda x: _counted(x, axis, largest), primals, tangents)
-    return found, slope
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
 def _counted(data: Any, axis: Any, largest: bool) -> Any:
-    """Return the largest or smallest element, and how many are equal to it, in one pass."""
+    """Return the largest or smallest element along an axis, and how many are equal to it.
+
+    It is NaN only where there is nothing else, as in tl.maximum. XLA reads the elements once, and stores no mask of
+    them; a reduction of pairs is one kernel, while one of single numbers would become several that are compiled each.
+    """
 
     def joined(a: Any, b: Any) -> Any:
         (x, of_x), (y, of_y) = a, b
-        first = _prevails(x, y, largest)
-        return lax.select(first, x, y), lax.select(x == y, of_x + of_y, lax.select(first, of_x, of_y))
+        beats = y > x if largest else y < x
+        return lax.select(beats, y, x), lax.select(beats, of_y, lax.select(x == y, of_x + of_y, of_x))
 
-    pairs, none = (data, jnp.ones_like(data)), (_nan(data), np.zeros((), data.dtype))
-    if data.shape[axis] % 8 == 0:  # eight independent chains of dependent steps in place of one
+    there = data == data  # noqa: PLR0124  NaN is unlike itself
+    none = np.array(-np.inf if largest else np.inf, data.dtype), np.int32(0)
+    pairs = jnp.where(there, data, none[0]), there.astype(jnp.int32)
+    if data.shape[axis] >= LONG and data.shape[axis] % 8 == 0:
         shape = (*data.shape[:axis], 8, data.shape[axis] // 8, *data.shape[axis + 1 :])
         pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
-    return lax.reduce(pairs, none, joined, (axis,))
+    found, count = lax.reduce(pairs, none, joined, (axis,))
+    return jnp.where(count > 0, found, jnp.nan), count.astype(data.dtype)
 
 
 @_counted.defjvp
@@ -167,15 +161,6 @@ def _(axis: Any, largest: bool, primals: Any, tangents: Any) -> Any:
     there = data == jnp.expand_dims(found, axis)
     slope = jnp.where(there, tangent, 0).sum(axis) / jnp.maximum(count, 1)
     return (found, count), (slope, jnp.zeros_like(count))
-
-
-def _nan(like: Any) -> Any:
-    return np.array(np.nan, like.dtype)
-
-
-def _prevails(a: Any, b: Any, largest: bool) -> Any:
-    """Return where `a` is kept rather than `b`: it is the larger (smaller) one, or `b` is NaN."""
-    return (a > b if largest else a < b) | (b != b)  # noqa: PLR0124  NaN is unlike itself
 
 
 def _position(largest: bool) -> Callable[..., Any]:
