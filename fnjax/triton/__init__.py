@@ -56,7 +56,10 @@ else:
     __all__ = ["Config", "JITFunction", "KernelError", "autotune", "backend", "cdiv", "heuristics", "jit", "language"]
     __all__ += ["OutOfResources", "constexpr_function", "next_power_of_2", "processor_count", "reinterpret", "runtime"]
     __all__ += ["KernelInterface", "set_allocator", "testing"]
-    _attribute, __dir__ = _lazy(__name__, _HOMES)
+    _attribute, _ = _lazy(__name__, _HOMES)
+
+    def __dir__():
+        return sorted({*globals(), *__all__})
 
     def __getattr__(name):
         """Import a public name when it is first used, so that the porter can read kernels without loading JAX."""

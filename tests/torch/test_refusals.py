@@ -286,3 +286,17 @@ def test_other_exceptions_are_handled_as_in_python(loaded):
         raise torch.NotSupported("handled by the caller")
     except torch.NotSupported:
         check()
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [("whree", "where"), ("nn.Liner", "nn.Linear"), ("cross_entropy", "nn.functional.cross_entropy"), ("qqqq", "")],
+)
+def test_a_similar_name_is_suggested(name, meant, tmp_path):
+    """A name that is not there is answered with the name that may be meant, in a loaded file and outside."""
+    (tmp_path / "a.py").write_text(f"import torch\n\n\ndef f():\n    return torch.{name}()\n")
+    for call in (torch.load(tmp_path / "a.py").f, eval(f"lambda: torch.{name}()", {"torch": torch})):
+        with pytest.raises(torch.NotSupported) as found:
+            call()
+        assert ("did you mean" in str(found.value)) == bool(meant)
+        assert not meant or f"did you mean torch.{meant}?" in str(found.value)

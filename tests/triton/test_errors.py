@@ -24,6 +24,11 @@ def missing_name_kernel(x_ptr, out_ptr):
 
 
 @triton.jit
+def misspelt_name_kernel(x_ptr, out_ptr):
+    tl.store(out_ptr, tl.whree(True, tl.load(x_ptr), 0.0))
+
+
+@triton.jit
 def loaded_bound_kernel(x_ptr, n_ptr, out_ptr):
     total = 0.0
     for i in range(tl.load(n_ptr)):
@@ -184,6 +189,8 @@ def test_a_name_that_is_not_there(compiled):
     line = missing_name_kernel.source.node.body[1].lineno
     for word in ("no_such_function", "missing_name_kernel", f"line {line}"):
         assert word in str(found.value)
+    with pytest.raises(triton.KernelError, match=r"\(tl\.whree\): did you mean tl\.where\?"):
+        compiled(lambda x: misspelt_name_kernel[(1,)](x, x))(jnp.zeros(1))
 
 
 def test_a_loaded_bound_makes_up_no_more_than_a_block():

@@ -42,7 +42,7 @@ class LibraryModule(types.ModuleType):
                 return Missing(f"{self.__name__}.{name}")
             if is_feature_test():
                 raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}") from None
-            raise NotSupported(e.what) from None
+            raise NotSupported(e.what, e.remedy) from None
         vars(self)[name] = found
         return found
 

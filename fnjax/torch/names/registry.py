@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import types
 from collections.abc import Callable
@@ -98,6 +99,22 @@ def list_names(name: str) -> list[str]:
     return sorted(n for n in names if "." not in n and not n.startswith("_"))
 
 
+@functools.cache
+def write_similar(name: str) -> str:
+    """Write which name may be meant by a qualified name that is not there: of another module, or much like it.
+
+    Examples:
+        >>> write_similar("torch.whree")
+        'did you mean torch.where?'
+        >>> write_similar("torch.cross_entropy")
+        'did you mean torch.nn.functional.cross_entropy?'
+    """
+    module, _, last = name.rpartition(".")
+    same = [f"{m}.{last}" for m in ("torch.nn.functional", "torch", "torch.nn") if last in list_names(m)]
+    similar = same or [f"{module}.{n}" for n in difflib.get_close_matches(last, list_names(module), 1)]
+    return f"did you mean {similar[0]}?" if similar else ""
+
+
 def find(name: str) -> Any:
     """Return the object of a qualified name, or None."""
     if name in KNOWN:
@@ -108,7 +125,8 @@ def find(name: str) -> Any:
     if isinstance(operation, Operation) and not operation.called:
         return run(name, (), {})
     if isinstance(operation, Absent):
-        return Missing(name, Reason(operation.reason, operation.remedy))
+        remedy = operation.remedy if name in TABLE else write_similar(name) or operation.remedy
+        return Missing(name, Reason(operation.reason, remedy))
     if operation is not None:
         return find_function(name)
     return module(name) if name in _list_modules() else None
@@ -132,7 +150,7 @@ def find_known(name: str) -> Any:
     """
     found = find(name)
     if found is None and name not in KNOWN:
-        raise NoSuchNameError(f"{name} is not a name that fnjax.torch has")
+        raise NoSuchNameError(f"{name} is not a name that fnjax.torch has", write_similar(name))
     return found
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import difflib
 import functools
 import operator
 from collections.abc import Sequence
@@ -375,7 +376,9 @@ def attribute(frame: Frame, node: Any) -> Any:
         return owner
     if not hasattr(owner, node.attr):
         what = getattr(owner, "__name__", None) or _word(owner)
-        raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)})")
+        similar = difflib.get_close_matches(node.attr, dir(owner), 1)
+        hint = f": did you mean {ast.unparse(node.value)}.{similar[0]}?" if similar else ""
+        raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)}){hint}")
     return plain(read_attribute(owner, node.attr))
 
 
