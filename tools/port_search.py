@@ -29,19 +29,19 @@ from port_fetch import Package, wheel
 from port_mutants import Mutant, mutants
 
 import fnjax
-from fnjax.port.compare.reference import PYTORCH, REFERENCES
+from fnjax.port.compare.reference import REFERENCES, choose_reference, is_installed
 from fnjax.port.verify import Verdict
 
 
-def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: object) -> tuple[Verdict, set[int]]:
-    """Return the verdict, and the lines of the port that ran.
+def verified(
+    path: pathlib.Path, name: str, port: str, seconds: float, ran: set[int] | None = None, **more: object
+) -> Verdict:
+    """Return the verdict; `ran` gets the lines of the port that run.
 
     It is found in this process: the classes are known to end none, and starting one takes its time.
     """
     from fnjax.port.verify import Job
     from fnjax.port.verify.verification import verify_class
-
-    ran: set[int] = set()
 
     def step(frame: types.FrameType, event: str, _: object) -> object:
         ran.add(frame.f_lineno)
@@ -51,9 +51,10 @@ def verified(path: pathlib.Path, name: str, port: str, seconds: float, **more: o
         file = pathlib.Path(folder) / f"{path.stem}_jax.py"
         file.write_text(port)
         job = Job(str(path), path.read_text(), name, str(file), seconds=seconds, shrinks=False, **more)
-        sys.settrace(lambda frame, *_: step if frame.f_code.co_filename == str(file) else None)
+        if ran is not None:
+            sys.settrace(lambda frame, *_: step if frame.f_code.co_filename == str(file) else None)
         try:
-            return verify_class(job, lambda *_, **__: None), ran
+            return verify_class(job, lambda *_, **__: None)
         finally:
             sys.settrace(None)
 
@@ -64,11 +65,12 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="for the draw (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each mutant (default: %(default)g)")
     parser.add_argument("--calls", type=int, default=10_000, help="that show an equivalent one (default: %(default)s)")
-    parser.add_argument("--against", choices=REFERENCES, default=PYTORCH, help="the reference (default: %(default)s)")
+    parser.add_argument("--against", choices=REFERENCES, help="the reference (default: PyTorch, if installed)")
     parser.add_argument("--others", action="store_true", help="the packages of port_others.txt")
     parser.add_argument("--cache", type=pathlib.Path, default=CACHE, help=f"where downloads are kept ({CACHE})")
     parser.set_defaults(kind="PURE")
     options = parser.parse_args()
+    options.against = choose_reference(options.against)
     warnings.simplefilter("ignore")
     sites: list[tuple[pathlib.Path, str, str, Mutant]] = []
     for record in listed(options):
@@ -84,14 +86,15 @@ def main() -> None:
     drawn = 0
     for path, name, code, mutant in sites:
         if path not in lines:
-            verdict, ran = verified(path, name, code, options.seconds, against=options.against)
+            ran: set[int] = set()
+            verdict = verified(path, name, code, options.seconds, ran, against=options.against)
             lines[path] = ran if verdict.status == "verified" else set()
         if mutant.line not in lines[path]:
             continue
         drawn += 1
         if drawn % 20 == 0:  # else what was compiled fills the memory
             jax.clear_caches()
-        if verified(path, name, mutant.text, options.seconds, against=options.against)[0].status == "differs":
+        if verified(path, name, mutant.text, options.seconds, against=options.against).status == "differs":
             table[mutant.kind]["differs"] += 1
         else:
             survivors.append((path, name, mutant))
@@ -102,7 +105,7 @@ def main() -> None:
     print(f"{drawn} drawn, {len(survivors)} agree", flush=True)
     for path, name, mutant in survivors:
         more = {"enough": options.calls, "modes": ("jit",), "against": options.against}
-        verdict, _ = verified(path, name, mutant.text, 30 * options.seconds, **more)
+        verdict = verified(path, name, mutant.text, 30 * options.seconds, **more)
         found = "equivalent" if verdict.status == "verified" and verdict.calls >= options.calls else "missed"
         table[mutant.kind][found] += 1
         after = f", {verdict.calls} calls agree" if found == "missed" else ""
@@ -116,10 +119,8 @@ def main() -> None:
     print(f"| all | {total.total()} | " + " | ".join(str(total[c] or "") for c in columns) + " |")
     share = total["differs"] / (total.total() - total["equivalent"])
     print(f"\n{share:.1%} of those that are not equivalent differ")
-    print(
-        f"\nfnjax {fnjax.__version__}, JAX {jax.__version__}, Python {sys.version.split()[0]}, "
-        f"PyTorch {importlib.metadata.version('torch')}"
-    )
+    pytorch = f"PyTorch {importlib.metadata.version('torch')}" if is_installed() else "without PyTorch"
+    print(f"\nfnjax {fnjax.__version__}, JAX {jax.__version__}, Python {sys.version.split()[0]}, {pytorch}")
 
 
 if __name__ == "__main__":
