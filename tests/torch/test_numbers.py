@@ -41,6 +41,7 @@ VALUES = {
     "linspace of tensors": (lambda: torch.linspace(T(0.0).double(), T(1), 3), "float32", [0, 0.5, 1]),
     "linspace of integers": (lambda: torch.linspace(0, 10, 4, dtype=torch.int64), "int64", [0, 3, 6, 10]),
     "logspace": (lambda: torch.logspace(0, 2, 3, 2.0), "float32", [1, 2, 4]),
+    "logspace of integers": (lambda: torch.logspace(0, 7, 5, 2, dtype=torch.int64), "int64", [1, 3, 11, 38, 128]),
     "bincount": (lambda: torch.bincount(of(0, 1, 1)), "int64", [1, 2]),
     "bincount by integers": (lambda: of(0, 1, 1).bincount(of(1, 2, 3), minlength=3), "float64", [1, 5, 0]),
     "bincount by float32": (lambda: of(0, 1, 1).bincount(T([1.0, 2, 3.5])), "float32", [1, 5.5]),
@@ -59,6 +60,15 @@ def test_values(name):
     found = f()
     assert found.dtype is getattr(torch, dtype)
     np.testing.assert_array_equal(found.numpy(), np.asarray(expected, found.numpy().dtype))
+
+
+def test_logspace_is_exact():
+    """Powers are PyTorch's to the last bit, also under jit, where XLA's powers are not."""
+    for make in (
+        jax.jit(lambda: torch.jax_view(torch.logspace(20, 0, 21, 2.0))),
+        lambda: torch.logspace(20, 0, 21, 2.0),
+    ):
+        np.testing.assert_array_equal(np.asarray(make()), 2.0 ** np.arange(20, -1, -1))
 
 
 @pytest.mark.parametrize("name", ["clamp", "sign", "any of uint8", "linspace of tensors", "bincount by integers"])

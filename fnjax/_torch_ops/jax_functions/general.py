@@ -35,6 +35,18 @@ def _linspace(start, end, steps, dtype=None):
     return jnp.asarray(found.astype(dtype))
 
 
+def _logspace(start, end, steps, base=10.0, dtype=None):
+    """Return powers of a base, computed in float64 as in PyTorch; exponents are counted from both ends."""
+    dtype = jnp.result_type(float if dtype is None else dtype)
+    if any(isinstance(v, jax.Array) for v in (start, end)) or jnp.issubdtype(dtype, jnp.complexfloating):
+        return jnp.logspace(start, end, steps, base=base, dtype=dtype)
+    first, last = (np.asarray(v).astype(dtype).astype(np.float64) for v in (start, end))
+    step, i = (last - first) / max(steps - 1, 1), np.arange(steps)
+    exponents = [start] if steps == 1 else np.where(i < steps // 2, first + step * i, last - step * i[::-1])
+    with np.errstate(all="ignore"):
+        return jnp.asarray(np.array([np.float64(base) ** np.float64(e) for e in exponents]).astype(dtype))
+
+
 def _log(x, base):
     """Return the logarithm to base 2.0 or 10.0, exact for integer powers of the base."""
     found = jnp.log2(x) if base == 2 else jnp.log10(x)

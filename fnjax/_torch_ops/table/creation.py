@@ -17,7 +17,7 @@ torch.ones_like | input, *, {_NEW} | jnp.ones_like(input, dtype=dtype) | same ea
 torch.empty_like | input, *, {_NEW} | jnp.empty_like(input, dtype=dtype) | same each
 torch.full_like | input, fill_value, *, {_NEW} | jnp.full_like(input, fill_value, dtype=dtype) | same each
 torch.arange | end, *, {_NEW} | jnp.arange(end, dtype=dtype) | int made sized
-torch.logspace | start, end, steps, base=10.0, *, {_NEW} | jnp.logspace(start, end, steps, base=base, dtype=dtype) | float
+torch.logspace | start, end, steps, base=10.0, *, {_NEW} | _logspace(start, end, steps, base, dtype) | float
 torch.eye | n, m=None, *, {_NEW} | jnp.eye(n, M=m, dtype=dtype) | float made
 torch.tensor | data, *, {_NEW} | jnp.array(data, dtype=dtype) | same made copies of_data
 torch.as_tensor torch.asarray | data, dtype=None, device=None, *, copy=None, requires_grad=False | jnp.asarray(data, dtype=dtype) | same maybe of_data
