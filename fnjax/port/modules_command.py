@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 import fnjax
@@ -21,6 +22,8 @@ def run_compare_modules(options: argparse.Namespace) -> int:
 
     first = _make(options.original, options, make_reference(options.against))
     second = _make(options.ported, options, make_reference(FNJAX_TORCH))
+    if options.args is None and not options.kwargs:
+        raise UsageError(f"give the arguments of {options.name}'s forward with --args, such as --args 'randn(2, 4)'")
     args, kwargs = arguments(options.args or "", options.kwargs, options.seed)
     try:
         found = compare_modules(first, second, args, kwargs, seed=options.seed, rtol=options.rtol, atol=options.atol)
@@ -34,24 +37,24 @@ def run_compare_modules(options: argparse.Namespace) -> int:
 
 def _make(place: str, options: argparse.Namespace, reference: Any) -> Any:
     is_torch = not place.endswith(".py") or is_pytorch_file(place)
+    if place.endswith(".py") and not Path(place).is_file():
+        raise UsageError(f"there is no file {place!r}")
     try:
         space = (reference.load if is_torch else load)(place)
         kinds = (reference.torch.nn.Module, fnjax.torch.nn.Module)
         names = [n for n, v in vars(space).items() if isinstance(v, type) and issubclass(v, kinds) and v not in kinds]
+        if not names:
+            raise UsageError(f"{place} defines no module")
         options.name = options.name or (names[0] if len(names) == 1 else "")
         if options.name not in names:
-            raise UsageError(
-                f"choose a module of {place} with --class: {', '.join(names)}"
-                if names
-                else f"{place} defines no module"
-            )
+            absent = f"there is no module {options.name} in {place}: " if options.name else ""
+            raise UsageError(f"{absent}choose one with --class: {', '.join(names)}")
         positional, keywords = arguments(options.init, "", options.seed, {"torch": reference.torch})
         with fnjax.torch.seed(options.seed):
             model = getattr(space, options.name)(*positional, **keywords)
     except UsageError:
         raise
     except Exception as e:
-        raise UsageError(
-            f"no module can be made of {place} with --init {options.init!r}: {type(e).__name__}: {e}"
-        ) from e
+        init = f" with --init {options.init!r}" if options.init else ""
+        raise UsageError(f"{options.name or place} cannot be made{init}: {type(e).__name__}: {e}") from e
     return model.eval() if options.eval else model

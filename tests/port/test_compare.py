@@ -731,7 +731,7 @@ class Net(nn.Module):
         return self.head(self.body(x))
 """
 NETS = {
-    "equal": ("", "", "all 17 outputs and gradients are equal"),
+    "equal": ("", "", "all 17 outputs and gradients agree"),
     "backward": ("grad * 2", "grad * 3", "first difference: 'body.0', gradient of output 0 of call 1, before 'body.1'"),
     "forward": ("return x * x", "return x * x + 1", "first difference: 'body.1', output 0 of call 1"),
     "names": ("self.head", "self.tail", "Missing key(s) in state_dict"),
@@ -750,3 +750,34 @@ def test_modules_say_where_they_differ(case, tmp_path, capsys):
     shown = capsys.readouterr()
     assert said in shown.out + shown.err
     assert status == {"equal": 0, "names": 2}.get(case, 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (["--init", "4"], "give the arguments of Net's forward with --args, such as --args 'randn(2, 4)'"),
+        (["--class", "Nett"], "there is no module Nett in {file}: choose one with --class: Act, Net"),
+        (["--args", "2"], "Net cannot be made: TypeError"),
+        (["--init", "4, 5"], "Net cannot be made with --init '4, 5': TypeError"),
+    ],
+)
+def test_modules_that_cannot_be_compared(more, said, tmp_path, capsys):
+    """The message names the option that is missing or wrong."""
+    file = tmp_path / "net.py"
+    file.write_text(NET)
+    assert (
+        main(
+            [
+                "compare",
+                str(file),
+                str(file),
+                "--modules",
+                *(["--class", "Net"] if "--class" not in more else []),
+                *more,
+            ]
+        )
+        == 2
+    )
+    assert said.format(file=file) in capsys.readouterr().err
+    assert main(["compare", str(tmp_path / "a.py"), str(file), "--modules"]) == 2
+    assert f"there is no file '{tmp_path / 'a.py'}'" in capsys.readouterr().err

@@ -34,8 +34,7 @@ class Part:
     problem: str
 
     def __str__(self) -> str:
-        where = f"{self.module!r}" if self.module else "the whole module"
-        return f"{where}, {self.what}: {self.problem or 'equal'}"
+        return f"{_show(self.module)}, {self.what}: {self.problem or 'agrees'}"
 
 
 @dataclass(frozen=True)
@@ -61,10 +60,16 @@ class ModulesComparison:
     def __str__(self) -> str:
         differing = [p for p in self.parts if p.problem]
         if not differing:
-            return f"all {len(self.parts)} outputs and gradients are equal"
+            return f"all {len(self.parts)} outputs and gradients agree"
+        before = self.parts.index(differing[0])
+        agree = {0: "nothing was compared before it", 1: "the one before it agrees"}
         modules = [*dict.fromkeys(p.module for p in differing)][1:6]
-        more = f"; differences follow in {', '.join(map(repr, modules))}" if modules else ""
-        return f"first difference: {differing[0]}\n{self.parts.index(differing[0])} parts before it are equal{more}"
+        more = f"; differences follow in {', '.join(map(_show, modules))}" if modules else ""
+        return f"first difference: {differing[0]}\n{agree.get(before, f'the {before} before it agree')}{more}"
+
+
+def _show(module: str) -> str:
+    return repr(module) if module else "the whole module"
 
 
 @dataclass(frozen=True)
@@ -111,8 +116,8 @@ def compare_modules(
         >>> from fnjax.port.compare import compare_modules
         >>> make = lambda slope: torch.nn.Sequential(torch.nn.Tanh(), torch.nn.LeakyReLU(slope))
         >>> print(compare_modules(make(0.1), make(0.2), [np.array([1.0, -2.0])]))
-        first difference: '1', output 0 of call 1: -0.1928 for -0.0964 at (1,)
-        1 parts before it are equal; differences follow in '', '0'
+        first difference: '1', output 0 of call 1: the first has -0.0964, the second -0.1928, at (1,)
+        the one before it agrees; differences follow in the whole module, '0'
     """
     rename = _make_renaming(names or {})
     state = {rename(k): np.array(_to_numpy(v)) for k, v in first.state_dict().items()}
@@ -236,4 +241,4 @@ def _describe(want: Array | None, got: Array | None, tolerances: tuple[float, fl
     entry = compare_arrays("", "", want, got, (tolerances[0], tolerances[1] * size), "the first")
     if entry.equal or entry.original is None:
         return entry.message
-    return f"{entry.ported:.4g} for {entry.original:.4g} at {entry.worst}"
+    return f"the first has {entry.original:.4g}, the second {entry.ported:.4g}, at {entry.worst}"
