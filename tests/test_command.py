@@ -298,9 +298,29 @@ def test_load_reports_what_is_there(tmp_path, capsys):
     assert main(["load", str(path.rename(tmp_path / "right.py"))]) == 0
     assert main(["load", str(tmp_path / "absent.py")]) == 2
     path.with_suffix(".json").write_text("{}")
-    for command in "load", "check":
-        assert main([command, f"{path.with_suffix('.json')}{':f' * (command == 'check')}"]) == 2
+    other, right = path.with_suffix(".json"), tmp_path / "right.py"
+    for call in ["load", other], ["check", f"{other}:f"], ["port", other], ["compare", right, other]:
+        assert main([*map(str, call)]) == 2
         assert "is not a Python file" in capsys.readouterr().err
+
+
+def test_jax_source_is_told_from_pytorch_source(tmp_path, capsys):
+    """Imports are read from the syntax: several in one statement, and none in a text."""
+    path = tmp_path / "layers.py"
+    path.write_text('"""\nfrom torch to JAX\n"""\nimport numpy as np, fnjax\n\n\nclass A:\n    pass\n')
+    assert main(["port", str(path)]) == 2
+    assert "is JAX source already: there is nothing to port" in capsys.readouterr().err
+    assert main(["load", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert out == "other classes: A\n"
+    assert "does not import torch" in err
+    path.write_text("import math, torch\n\n\ndef f(x):\n    return torch.exp(x)\n")
+    assert main(["check", f"{path}:f", "--tests", "jit"]) == 0
+    assert main(["check", str(tmp_path / "none.py:f")]) == 2
+    assert f"there is no file '{tmp_path / 'none.py'}'" in capsys.readouterr().err
+    (tmp_path / "empty").mkdir()
+    assert main(["check", str(tmp_path / "empty")]) == 2
+    assert "is a folder: give one of its files" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["", "check", "graph", "port", "compare", "lint", "load"])

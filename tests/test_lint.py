@@ -58,3 +58,14 @@ def test_other_files_are_not_read(text, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert not out
     assert ("is a PyTorch file" in err) == ("torch" in text)
+    assert "read in no file: nothing to report" in err
+
+
+def test_what_was_read_is_said(tmp_path, capsys):
+    """A clean file prints nothing on standard output and a note on standard error; what is no Python is refused."""
+    path = tmp_path / "layers.py"
+    path.write_text("import fnjax\nclass A(fnjax.Function):\n    def forward(ctx, x):\n        return x.sum()\n")
+    assert main(["lint", str(path)]) == 0
+    assert capsys.readouterr() == ("", f"note: Functions of fnjax read in {path}: nothing to report\n")
+    path.with_suffix(".json").write_text("{}")
+    assert main(["lint", str(path.with_suffix(".json"))]) == 2

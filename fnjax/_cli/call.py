@@ -62,10 +62,14 @@ def load(target: str) -> Any:
     if not target.endswith(".py"):
         if Path(target).is_file():
             raise ImportError(f"{target} is not a Python file")
+        if Path(target).is_dir() and not Path(target, "__init__.py").is_file():
+            raise ImportError(f"{target} is a folder: give one of its files, such as {target.rstrip('/')}/layers.py")
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
         return importlib.import_module(target)
     path, level = Path(target).absolute(), 0
+    if not path.is_file():
+        raise ImportError(f"there is no file {target!r}")
     with contextlib.suppress(OSError, SyntaxError, ValueError):  # which the import raises, too
         level = max(
             (n.level for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, ast.ImportFrom)), default=0

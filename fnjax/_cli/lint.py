@@ -35,20 +35,30 @@ def add(commands: Any) -> None:
 
 
 def _run_lint(options: argparse.Namespace) -> int:
-    found = [line for name in options.files for line in lint(name)]
-    for name in options.files:
-        if is_pytorch_file(name):
-            print(f"note: {name} is a PyTorch file; lint reads Functions of fnjax", file=sys.stderr)
-    print("\n".join(found), end="\n" * bool(found))
-    return int(bool(found))
+    found = {name: lint(name) for name in options.files}
+    lines = [line for of_file in found.values() for line in of_file or ()]
+    print("\n".join(lines), end="\n" * bool(lines))
+    for name in filter(is_pytorch_file, found):
+        remedy = f"fnjax load {name} says what fnjax.torch has of it"
+        print(f"note: {name} is a PyTorch file; lint reads Functions of fnjax: {remedy}", file=sys.stderr)
+    if not lines:
+        read = [name for name, of_file in found.items() if of_file is not None]
+        what = read[0] if len(read) == 1 else f"{len(read)} files" if read else "no file"
+        print(f"note: Functions of fnjax read in {what}: nothing to report", file=sys.stderr)
+    return int(bool(lines))
 
 
-def lint(name: str) -> list[str]:
+def lint(name: str) -> list[str] | None:
     """Return a line for each place in a file of Functions where PyTorch's name means something else.
 
+    Returns:
+        The lines; None of a file of PyTorch source, or one that has no Functions of fnjax.
+
     Raises:
-        UsageError: if the file cannot be read.
+        UsageError: if the file is not Python source.
     """
+    if Path(name).suffix not in {"", ".py", ".pyi"}:
+        raise UsageError(f"{name!r} is not a Python file")
     try:
         tree = ast.parse(Path(name).read_bytes())
     except (OSError, SyntaxError, ValueError) as e:
@@ -60,7 +70,7 @@ def lint(name: str) -> list[str]:
         for a in n.names
     }
     if "torch" in imported or not {"fnjax", "Function"} & imported:
-        return []
+        return None
     found = {(n.lineno, n.col_offset, text) for n in _iter_nodes(tree) for text in _describe(n, imported)}
     return [f"{name}:{line}:{column + 1}: {text}" for line, column, text in sorted(found)]
 
@@ -68,7 +78,7 @@ def lint(name: str) -> list[str]:
 def report(target: str) -> None:
     """Print the lines of a file of JAX source on standard error, for `fnjax check`."""
     if target.endswith(".py") and Path(target).is_file():
-        for line in lint(target):
+        for line in lint(target) or ():
             print(f"note: {line}", file=sys.stderr)
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+import ast
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,23 @@ def is_pytorch_file(place: str) -> bool:
     path = Path(place)
     if path.suffix != ".py" or not path.is_file():
         return False
-    imported = set(re.findall(r"^(?:import|from)\s+(\w+)", path.read_text(encoding="utf-8"), re.MULTILINE))
+    try:
+        imported = list_imported(ast.parse(path.read_bytes()).body)
+    except (SyntaxError, ValueError):  # which loading it raises, too
+        return False
     return "torch" in imported and not imported & {"jax", "fnjax"}
+
+
+def list_imported(statements: Sequence[ast.AST]) -> set[str]:
+    """Return the first names of the modules that the imports among statements name.
+
+    Examples:
+        >>> sorted(list_imported(ast.parse("import numpy as np, torch.nn; from jax import lax").body))
+        ['jax', 'numpy', 'torch']
+    """
+    imports = [s for s in statements if isinstance(s, ast.Import)]
+    modules = [s.module or "" for s in statements if isinstance(s, ast.ImportFrom) and not s.level]
+    return {name.partition(".")[0] for name in (*modules, *(a.name for s in imports for a in s.names))}
 
 
 def load_target(place: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import functools
 import gc
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fnjax._cli.call import UsageError
+from fnjax._cli.target import list_imported
 from fnjax._progress import make_progress
 from fnjax.port.output import (
     are_many,
@@ -114,8 +116,8 @@ def _run_port(options: argparse.Namespace) -> int:
     sources = list(iter_sources(options.source, options.output))
     check_outputs(options, sources)
     results: list[tuple[Text, Ported]] = []
-    if len(sources) == 1 and sources[0].explicit and _is_ported(sources[0].text):
-        raise UsageError(f"{sources[0].name} is JAX source with fnjax already: there is nothing to port")
+    if len(sources) == 1 and sources[0].explicit and _is_jax_source(sources[0].text):
+        raise UsageError(f"{sources[0].name} is JAX source already: there is nothing to port")
     unusable = [s for s in sources if s.problem]
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
@@ -171,10 +173,13 @@ def _run_port(options: argparse.Namespace) -> int:
     return int(bool(unusable) or not whole)
 
 
-def _is_ported(text: str) -> bool:
-    """Return whether a text imports fnjax and not PyTorch."""
-    imported = set(re.findall(r"^ *(?:import|from) +(\w+)", text, re.MULTILINE))
-    return "fnjax" in imported and "torch" not in imported
+def _is_jax_source(text: str) -> bool:
+    """Return whether a text imports JAX or fnjax, and not PyTorch."""
+    try:
+        imported = list_imported([*ast.walk(ast.parse(text))])
+    except (SyntaxError, ValueError, RecursionError):
+        return False
+    return bool(imported & {"jax", "fnjax"}) and "torch" not in imported
 
 
 def _say_summary(name: str, ported: Ported) -> None:

@@ -222,6 +222,8 @@ def _find_file(place: str) -> Path:
         path = Path(spec.origin) if spec is not None and spec.origin else path
     if not path.is_file():
         raise UsageError(f"cannot import {place!r}: there is no such file or module")
+    if path.suffix != ".py":
+        raise UsageError(f"{place!r} is not a Python file")
     return path
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 import ast
+import sys
 import types
 from pathlib import Path
 from typing import Any
 
 import fnjax
 from fnjax._cli.call import UsageError
+from fnjax._cli.target import list_imported
 
 
 def add(commands: Any) -> None:
@@ -44,12 +46,20 @@ def _run_load(options: argparse.Namespace) -> int:
     kinds = {
         "Functions": [n for n, c in classes.items() if issubclass(c, torch.autograd.Function)],
         "modules": [n for n, c in classes.items() if issubclass(c, torch.nn.Module)],
+        "other classes": [
+            n for n, c in classes.items() if not issubclass(c, (torch.autograd.Function, torch.nn.Module))
+        ],
         "functions": functions,
         "branches and loops that may depend on traced values in": list_lowered(own),
     }
     for kind, names in kinds.items():
         if names:
             print(f"{kind}: {', '.join(names)}")
+    if "torch" not in list_imported([*ast.walk(tree)]):
+        print(
+            f"note: {options.file} does not import torch: a file of JAX source is imported as any other",
+            file=sys.stderr,
+        )
     if not any(kinds.values()):
         print("no class or function is defined here")
     found = list_absent(tree, vars(module))

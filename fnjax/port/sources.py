@@ -18,6 +18,7 @@ from typing import Any
 from fnjax._cli.call import UsageError
 
 _RUNS_CODE = ("%%time", "%%timeit", "%%capture", "%%prun")  # cell magics whose cell is Python
+_PYTHON = ("", ".py", ".pyi", ".pyw", ".ipynb")  # suffixes
 _MAGIC = re.compile(r"(\s*)((?:[\w, ]+=\s*)?[%!?].*|\S*\w\?{1,2}\s*)")
 
 
@@ -70,6 +71,8 @@ def iter_sources(names: list[str], output: str | None) -> Iterator[Text]:
                 if not inner.is_dir() and (out == resolve_path(path) or not resolve_path(inner).is_relative_to(out)):
                     yield _read_source(str(inner), inner, False, name)
             continue
+        if path.suffix not in _PYTHON and path.is_file():
+            raise UsageError(f"{name!r} is not a Python file")
         found = (
             _read_source("<stdin>", None, True, ".")
             if name == "-"
