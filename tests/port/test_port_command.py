@@ -81,7 +81,7 @@ def test_a_port_is_not_ported(tmp_path, capsys):
         "import fnjax\n\n\nclass A(fnjax.Function):\n    @staticmethod\n    def forward(ctx, x):\n        return x\n"
     )
     assert main(["port", str(path)]) == 2
-    assert "is JAX source with fnjax already: there is nothing to port" in capsys.readouterr().err
+    assert "is JAX source already: there is nothing to port" in capsys.readouterr().err
 
 
 def test_never_over_an_input(whole, capsys):

@@ -171,7 +171,7 @@ def _list_kinds(hints: Hints, torch: Any) -> list[str]:
         (COUNT.search(name), ["int"]),
         (re.search(r"^running_|(^|_)(weight|bias|mean|var|tensor)$", name), ["tensor"]),
         ("computed" in facts and "ungraded" in facts, ["float"]),
-        (True, ["tensor", "float", "int", "bool"]),
+        (True, [*tensor, "float", "int", "bool"]),
     ]
     return list(dict.fromkeys(kind for holds, kinds in rules if holds for kind in kinds))
 
