@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -16,6 +16,7 @@ from fnjax.torch.deferred.either import Either
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.strides import preserve
 from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.graph import RECORDS_GRADIENTS, Value, compute, list_nodes, resume_contexts
 from fnjax.torch.recording.journal import is_in_loop, note_reached, note_tensor
@@ -60,7 +61,7 @@ def replay(
                 return known[id(value)]
             return value.array if value.node is None else known.get((id(value.node), value.index), value.array)
 
-        with set_mode(Mode(enabled=False)), _recording(True):
+        with set_mode(Mode(enabled=False)), setting(RECORDS_GRADIENTS, True):
             for node in nodes:
                 if node.kept is not None and not runs_again:
                     kept, at, linear = node.kept
@@ -118,7 +119,7 @@ def differentiate(
         return tuple(map(jnp.conj, total))
 
     parents = [*inputs, *leaves, *cotangents]
-    with _recording(record):
+    with setting(RECORDS_GRADIENTS, record):
         if record:
             with set_mode(Mode(enabled=True)):
                 return compute(gradients, parents, "GradBackward")
@@ -127,15 +128,6 @@ def differentiate(
             return [Value(jax.lax.stop_gradient(x)) for x in found]
         fixed = _make_nondifferentiable([*inputs, *leaves])
         return [Value(x) for x in gradients(*fixed, *(c.array for c in cotangents))]
-
-
-@contextlib.contextmanager
-def _recording(record: bool) -> Iterator[None]:
-    token = RECORDS_GRADIENTS.set(record)
-    try:
-        yield
-    finally:
-        RECORDS_GRADIENTS.reset(token)
 
 
 def _make_nondifferentiable(values: Sequence[Value]) -> list[Any]:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch._autograd import engine
-from fnjax.torch.recording.context_decorator import Block
+from fnjax.torch.recording.blocks import Block
 from fnjax.torch.recording.gradient_mode import get_mode, set_mode, switch
 
 

@@ -29,6 +29,7 @@ from fnjax.torch.deferred.list_iterator import ListIterator
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.errors import NotSupported, find_line
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.graph import Node, Value, watch
 from fnjax.torch.recording.journal import Journal, next_serial
@@ -70,18 +71,16 @@ def while_(decided: Any, test: Test, body: Callable[[], Any], state: Test, broke
     else:
         return
     before = State([test, body])
-    token = PATH.set(None)
-    try:
-        _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
-    except (_TooLong, NotSupported):
-        first = decided
+    with setting(PATH, None):
         try:
-            check_kept(before, before.list_changes())  # an iterator has advanced
-            _traced_while(lambda: decided, run, Variables(state, lambda: decided))
-        except NotSupported as error:
-            raise path.fork(first, key, error) from error
-    finally:
-        PATH.reset(token)
+            _unroll(decided, body, ask, state, _UNROLLED, next_serial() + _LARGE)
+        except (_TooLong, NotSupported):
+            first = decided
+            try:
+                check_kept(before, before.list_changes())  # an iterator has advanced
+                _traced_while(lambda: decided, run, Variables(state, lambda: decided))
+            except NotSupported as error:
+                raise path.fork(first, key, error) from error
 
 
 _UNROLLED = 10  # iterations at most

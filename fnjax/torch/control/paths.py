@@ -11,6 +11,7 @@ from fnjax._primitives.jax_internals import find_program
 from fnjax.torch.control.state.state import State
 from fnjax.torch.deferred.either import Either, assuming_nothing
 from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.journal import next_serial, take_back
 from fnjax.torch.recording.rng import Stream
 
@@ -96,14 +97,11 @@ def run_paths(
         end: see Path.
     """
     known, end = known or {}, next_serial() + _MOST if end is None else end
-    token = PATH.set(Path(known, end))
     try:
-        with Stream().resume(), assuming_nothing():  # so that known tests are counted
+        with setting(PATH, Path(known, end)), Stream().resume(), assuming_nothing():  # so that known tests are counted
             return function()
     except Fork as found:
         fork = found
-    finally:
-        PATH.reset(token)
     take_back()
     changed = state.list_changes()
     state.restore(changed)

@@ -8,6 +8,7 @@ import copy
 import operator
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, ClassVar
 
@@ -18,6 +19,7 @@ from fnjax.torch.deferred.base import USES, Deferred, is_own
 from fnjax.torch.deferred.origins import AND, BRANCH, NOT, OR
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.graph import Value, are_same
 
 _Test = Value | bool
@@ -27,22 +29,14 @@ _assumed: ContextVar[tuple[tuple[_Test, bool], ...]] = ContextVar("_assumed", de
 @contextlib.contextmanager
 def assuming(test: Value, truth: bool) -> Iterator[None]:
     """Assume in a block, the branch of a test, that the test is true, or false."""
-    token = _assumed.set(_assumed.get())
-    try:
+    with setting(_assumed, _assumed.get()):
         assume(test, truth)
         yield
-    finally:
-        _assumed.reset(token)
 
 
-@contextlib.contextmanager
-def assuming_nothing() -> Iterator[None]:
+def assuming_nothing() -> AbstractContextManager[Any]:
     """Forget in a block what is assumed around it."""
-    token = _assumed.set(())
-    try:
-        yield
-    finally:
-        _assumed.reset(token)
+    return setting(_assumed, ())
 
 
 def assume(test: Value, truth: bool) -> None:

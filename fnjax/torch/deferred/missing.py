@@ -2,29 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.blocks import setting
 
 _state: ContextVar[str] = ContextVar("_state", default="")
 
 
-@contextmanager
-def loading(*, feature_test: bool = False) -> Iterator[None]:
+def loading(*, feature_test: bool = False) -> AbstractContextManager[str]:
     """Mark a block in which a file's top level is executed: missing names become stand-ins.
 
     Args:
         feature_test: whether the block is a `try` statement that tests whether a name exists: missing names raise.
     """
-    token = _state.set("feature test" if feature_test else "loading")
-    try:
-        yield
-    finally:
-        _state.reset(token)
+    return setting(_state, "feature test" if feature_test else "loading")
 
 
 def is_loading() -> bool:

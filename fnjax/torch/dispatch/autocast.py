@@ -16,7 +16,7 @@ from fnjax._torch_ops import Operation, find_operation
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import FLOAT32, as_dtype, dtype
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.torch.recording.context_decorator import Block
+from fnjax.torch.recording.blocks import Block
 
 _MATMULS = {"matmul", "mm", "bmm", "addmm", "addbmm", "baddbmm", "linear", "einsum", "tensordot", "inner"}
 _MATMULS |= {"multi_dot", "chain_matmul", "matrix_power", "vecdot", "prelu", "scaled_dot_product_attention", "lstm"}

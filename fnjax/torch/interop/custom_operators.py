@@ -30,6 +30,7 @@ from fnjax.torch.interop.operator_bodies import (
 )
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.names.registry import find
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import FORWARD, Mode, set_mode
 from fnjax.torch.recording.graph import compute
 
@@ -82,11 +83,8 @@ class CustomOpDef:
             for i, a in zip(at, arrays, strict=True):
                 full[i] = a
             given, named = tree.unflatten(full)
-            token = own_dtypes.set(dtypes)
-            try:
+            with setting(own_dtypes, dtypes):
                 results = self.on_arrays(*given, **named)
-            finally:
-                own_dtypes.reset(token)
             return tuple(x for x in jax.tree.leaves(results) if is_array(x))
 
         values = iter(compute(call_on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))

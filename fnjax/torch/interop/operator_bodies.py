@@ -21,6 +21,7 @@ from fnjax.torch.host.values import REMEDY
 from fnjax.torch.memory.dtypes import as_dtype, dtype
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.names.machine import Device
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import FORWARD, Mode, set_mode
 from fnjax.torch.recording.rng import Stream
 
@@ -122,9 +123,8 @@ def on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWAR
     def body(*args: Any, **kwargs: Any) -> Any:
         dtypes = own_dtypes.get() or OwnDtypes((), {})
         given, named = dtypes.wrap(args, kwargs)
-        token = own_dtypes.set(None)
         try:
-            with set_mode(mode, in_forward=True), dtypes.draws.resume():
+            with setting(own_dtypes, None), set_mode(mode, in_forward=True), dtypes.draws.resume():
                 found = function(*given, **named)
         except NotSupported as e:
             cause, traced = e.__cause__, [x for x in jax.tree.leaves((args, kwargs)) if is_tracer(x)]
@@ -133,8 +133,6 @@ def on_arrays(function: Method, mutated: Sequence[str] = (), mode: Mode = FORWAR
             if isinstance(cause, jax.errors.TracerArrayConversionError):
                 raise cause from e  # the body needs concrete values: it becomes a callback
             raise
-        finally:
-            own_dtypes.reset(token)
         dtypes.results = [t.dtype for t in jax.tree.leaves(found, is_leaf=is_tensor) if isinstance(t, Tensor)]
         if not mutated:
             return leave(found)

@@ -22,8 +22,6 @@ from fnjax.torch.recording.journal import note_storage, refuse_in_branch
 from fnjax.torch.recording.overwrite import overwrite
 from fnjax.torch.recording.storage import Storage, check_gradient, replaced, substitutes
 
-CPU = "cpu"
-
 
 class Detached:
     """Mark of the tensors that one `detach()` or `.data` made, and of their views.

@@ -16,6 +16,7 @@ import jax
 from fnjax._contexts import AUTOCAST, HOOKS
 from fnjax._primitives.jax_internals import find_program, find_trace, is_in_scope, is_transformed
 from fnjax.torch.errors import NotSupported
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import Mode, get_mode, set_mode
 from fnjax.torch.recording.journal import next_serial
 from fnjax.torch.recording.rng import Stream
@@ -266,9 +267,8 @@ class Branch:
         if key not in self._known:
             given = value if self._outer is None else self._outer.enter(value, mode)
             note_conditional([given])
-            token = BRANCH.set(None)
-            (found,) = compute(self._select, [self._test, given], "BranchBackward")
-            BRANCH.reset(token)
+            with setting(BRANCH, None):
+                (found,) = compute(self._select, [self._test, given], "BranchBackward")
             found.origin = (ENTERED, value)
             self._known[key] = value, found
         return self._known[key][1]
@@ -355,9 +355,6 @@ def compute_view(function: Callable[..., Any], parents: Sequence[Value], is_reco
         parents: the values of its arguments.
         is_recorded: whether operations were recorded where the view was made.
     """
-    token = BRANCH.set(None)  # the view may be older than the branch, and cache its value
-    try:
-        with set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext():
-            return compute(function, parents, "ViewBackward")[0]
-    finally:
-        BRANCH.reset(token)
+    mode = set_mode(Mode(enabled=True)) if is_recorded or get_mode().constant else contextlib.nullcontext()
+    with setting(BRANCH, None), mode:  # the view may be older than the branch, and cache its value
+        return compute(function, parents, "ViewBackward")[0]

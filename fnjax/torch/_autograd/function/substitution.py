@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 from fnjax.torch.memory.numpy_sharing import VALUE, VERSION, NumpyMemory
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.storage import Storage, Substitute, substitutes
 
@@ -59,14 +59,9 @@ class _Shared(NumpyMemory):
             VERSION.__set__(self, new)
 
 
-@contextlib.contextmanager
-def substituting() -> Iterator[None]:
+def substituting() -> AbstractContextManager[Any]:
     """Limit the effect of `substitute` to a block, and to this thread."""
-    token = substitutes.set(dict(substitutes.get()))
-    try:
-        yield
-    finally:
-        substitutes.reset(token)
+    return setting(substitutes, dict(substitutes.get()))
 
 
 def substitute(tensor: Tensor, array: Any, requires_grad: bool, *, collect: bool = False) -> None:

@@ -30,6 +30,7 @@ from fnjax.torch._autograd.function.contents import (
 from fnjax.torch.control.state.places import UNBOUND, list_kinds
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Derived, Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.journal import next_serial
 from fnjax.torch.recording.storage import Storage, find_root, replaced
@@ -271,13 +272,10 @@ def call_copy(call: Callable[..., Any], args: Any, kwargs: Any, name: str, stora
         storages: the storages of the module's tensors.
     """
     allowed = {id(find_root(x.memory)) for x in _list_tensors((args, kwargs))}
-    token = replaced.set((replaced.get() or {}) | {id(s): name for s in storages if id(s) not in allowed})
-    try:
+    with setting(replaced, (replaced.get() or {}) | {id(s): name for s in storages if id(s) not in allowed}):
         result = call(*args, **kwargs)
         for tensor in _list_tensors(result):
             _ = tensor.value  # raises, if it is the module's
-    finally:
-        replaced.reset(token)
     return result
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import inspect
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any, Self
 
@@ -30,19 +30,15 @@ from fnjax.torch.functions.to_arguments import read_conversion
 from fnjax.torch.interop.arrays import jax_view
 from fnjax.torch.memory.strides import FORMATS
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.journal import is_older
 
 _functional: ContextVar[bool] = ContextVar("_functional", default=False)
 
 
-@contextlib.contextmanager
-def functional() -> Iterator[None]:
+def functional() -> AbstractContextManager[bool]:
     """Mark a block in which modules may be written to under a transform, because the caller restores them."""
-    token = _functional.set(True)
-    try:
-        yield
-    finally:
-        _functional.reset(token)
+    return setting(_functional, True)
 
 
 _DICTS = (

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,20 +16,16 @@ import numpy as np
 
 from fnjax._torch_ops.registry import KNOWN
 from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 from fnjax.torch.recording.rng import next_key
 
 _skipped: ContextVar[bool] = ContextVar("_skipped", default=False)
 
 
-@contextlib.contextmanager
-def skip_draws() -> Iterator[None]:
+def skip_draws() -> AbstractContextManager[bool]:
     """Skip the drawing of initial values within a block; tensors are left unchanged."""
-    token = _skipped.set(True)
-    try:
-        yield
-    finally:
-        _skipped.reset(token)
+    return setting(_skipped, True)
 
 
 def _enter(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from typing import Any
 
@@ -12,20 +13,16 @@ from fnjax.torch._nn.layers.containers import ModuleDict, ModuleList
 from fnjax.torch._nn.module.module import Module
 from fnjax.torch._nn.module.parameter import Parameter
 from fnjax.torch.memory.tensor import Tensor
+from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import set_mode, switch
 
 _cache: ContextVar[dict[tuple[Any, str], Tensor] | None] = ContextVar("_cache", default=None)
 
 
 @known("torch.nn.utils.parametrize.cached")
-@contextlib.contextmanager
-def cached() -> Iterator[None]:
+def cached() -> AbstractContextManager[Any]:
     """Compute each parametrized tensor once within a block."""
-    token = _cache.set({} if _cache.get() is None else _cache.get())
-    try:
-        yield
-    finally:
-        _cache.reset(token)
+    return setting(_cache, {} if _cache.get() is None else _cache.get())
 
 
 def _register(layer: Module, name: str, tensor: Tensor) -> None:

@@ -1,11 +1,25 @@
-"""Blocks of torch that are context managers and decorators: gradient modes, autocast."""
+"""Blocks: context variables that are set within one, and those of torch that are decorators as well."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from typing import Any, Self
+from contextvars import ContextVar
+from typing import Any, Self, TypeVar
+
+T = TypeVar("T")
+
+
+@contextlib.contextmanager
+def setting(variable: ContextVar[T], value: T) -> Iterator[T]:
+    """Set a context variable within a block, whose `as` is the value."""
+    token = variable.set(value)
+    try:
+        yield value
+    finally:
+        variable.reset(token)
 
 
 class Block:
