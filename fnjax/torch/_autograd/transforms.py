@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,7 @@ from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
 from fnjax.torch._autograd.engine import list_leaves
 from fnjax.torch._autograd.function.captured import is_node
 from fnjax.torch.errors import NotSupported
+from fnjax.torch.memory.dtypes import dtype
 from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.gradient_mode import Mode, set_mode
 from fnjax.torch.recording.graph import Value, compute, note_read, watch
@@ -22,7 +24,11 @@ Transform = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def record(
-    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], name: str
+    function: Callable[..., Any],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    name: str,
+    dtypes: Callable[[], Sequence[dtype]] = tuple,
 ) -> tuple[Any, list[Value]]:
     """Run a function of arrays on tensors, in any pytrees, as one operation that autograd records.
 
@@ -31,6 +37,8 @@ def record(
         args: the positional arguments.
         kwargs: the keyword arguments.
         name: the name of the operation, for `grad_fn`.
+        dtypes: returns torch's dtypes of the first arrays of the result, after the function has run: without 64 bits
+            an array does not tell them.
 
     Returns:
         The result, with tensors in place of arrays, and their values.
@@ -51,7 +59,10 @@ def record(
         return tuple(r for r in results if is_array(r))
 
     values = compute(on_arrays, [leaves[i].value for i in at], f"{name}Backward")
-    tensors = iter([make(v, dtype_of(v.array)) for v in values])
+    tensors = iter([
+        make(v, own if own is not None and own.array == v.array.dtype else dtype_of(v.array))
+        for v, own in itertools.zip_longest(values, dtypes())
+    ])  # fmt: skip
     return jax.tree.unflatten(structure, [next(tensors) if x is None else x for x in others]), values
 
 

@@ -13,10 +13,11 @@ from fnjax._op import registry
 from fnjax._op import schema as schemas
 from fnjax._op.running import PLATFORMS
 from fnjax._torch_ops.registry import KNOWN, known
-from fnjax.torch._autograd.arrays import dtype_of, is_array
+from fnjax.torch._autograd.arrays import is_array
 from fnjax.torch._autograd.function.codec import TensorCodec
 from fnjax.torch._autograd.function.function import Function, read_class
 from fnjax.torch._autograd.function.saved import save
+from fnjax.torch._autograd.transforms import record
 from fnjax.torch.errors import NoSuchNameError, NotSupported
 from fnjax.torch.interop.operator_bodies import (
     Method,
@@ -28,11 +29,10 @@ from fnjax.torch.interop.operator_bodies import (
     own_dtypes,
     translate_signature,
 )
-from fnjax.torch.memory.tensor import Tensor, make
+from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.names.registry import find
 from fnjax.torch.recording.blocks import setting
 from fnjax.torch.recording.gradient_mode import FORWARD, Mode, set_mode
-from fnjax.torch.recording.graph import compute
 
 OPERATORS: dict[str, CustomOpDef] = {}  # by `namespace::name`
 _IGNORED = {"MPS", "XPU", "HPU", "HIP", "PrivateUse1", "AutocastCPU", "AutocastCUDA", "BackendSelect", "Functionalize"}
@@ -68,35 +68,18 @@ class CustomOpDef:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the operator; new values of the arguments that it mutates are written into these tensors."""
-        leaves: list[Any]
-        tree: Any
-        leaves, tree = jax.tree.flatten((args, kwargs), is_leaf=is_tensor)
-        at = [i for i, x in enumerate(leaves) if isinstance(x, Tensor)]
         schema = self.on_arrays._schema_read
         bound = schema.signature.bind(*args, **kwargs)
         dtypes = OwnDtypes(bound.args, bound.kwargs)
-        results: Any = None
 
-        def call_on_arrays(*arrays: Any) -> tuple[Any, ...]:
-            nonlocal results
-            full = [leave(x) for x in leaves]
-            for i, a in zip(at, arrays, strict=True):
-                full[i] = a
-            given, named = tree.unflatten(full)
+        def run(*args: Any, **kwargs: Any) -> Any:
+            given, named = jax.tree.map(leave, (args, kwargs))
             with setting(own_dtypes, dtypes):
-                results = self.on_arrays(*given, **named)
-            return tuple(x for x in jax.tree.leaves(results) if is_array(x))
+                return self.on_arrays(*given, **named)
 
-        values = iter(compute(call_on_arrays, [leaves[i].value for i in at], f"{self.__name__}Backward"))
-        if not at:
-            return results
-        of_results = iter(dtypes.results)
-
-        def wrap(x: Any) -> Any:
-            value, own = next(values), next(of_results, None)
-            return make(value, own if own is not None and own.array == x.dtype else dtype_of(x))
-
-        found = jax.tree.map(lambda x: wrap(x) if is_array(x) else x, results)
+        if not any(map(is_tensor, jax.tree.leaves((args, kwargs), is_leaf=is_tensor))):
+            return run(*args, **kwargs)
+        found, _ = record(run, args, kwargs, self.__name__, lambda: dtypes.results)
         if not schema.mutated:
             return found
         members = list(found) if isinstance(found, tuple) else [found]
