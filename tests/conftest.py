@@ -1,5 +1,6 @@
 """Fixtures for all tests."""
 
+import gc
 import os
 
 # Four devices on the host stand in for accelerators; JAX reads this when it is imported.
@@ -12,6 +13,11 @@ import pytest
 
 # Files whose tests hold with strict dtype promotion and without rank promotion; the others promote in their formulas.
 STRICT = {"test_captured", "test_checkify", "test_dtypes", "test_residuals", "test_runs", "test_zeros"}
+
+
+def pytest_collection_finish():
+    """Leave what was collected out of garbage collection: each test of leaks searches the whole heap, many times."""
+    gc.freeze()
 
 
 @pytest.hookimpl(wrapper=True)
