@@ -26,6 +26,12 @@ JAX := $(if $(PIN_JAX),"jax==$(PIN_JAX)")
 STAMP := $(VENV)/.installed
 PYTEST := $(BIN)/python -m pytest --numprocesses=$(WORKERS) --maxprocesses=8 --dist=worksteal --durations=10
 
+# The processes of a run share what XLA compiled, and the next run has it: a third of the programs come again in one run.
+test test-all parity: export JAX_COMPILATION_CACHE_DIR ?= $(abspath $(VENV))/compiled
+test test-all parity: export JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS ?= 0
+# Each process of the tests would compile fnjax and them anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:  # two pips in one environment harm each other
