@@ -15,6 +15,18 @@ import pytest
 STRICT = {"test_captured", "test_checkify", "test_dtypes", "test_residuals", "test_runs", "test_zeros"}
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Mark as slow what `sampled(n)` leaves out: of a table's rows that are not slow already all but every n-th."""
+    tables = {}
+    for item in items:
+        if (sampled := item.get_closest_marker("sampled")) and not item.get_closest_marker("slow"):
+            table = tables.setdefault((item.path, item.originalname), [])
+            if len(table) % sampled.args[0]:
+                item.add_marker("slow")
+            table.append(item)
+
+
 def pytest_collection_finish():
     """Leave what was collected out of garbage collection: each test of leaks searches the whole heap, many times."""
     gc.freeze()

@@ -53,6 +53,7 @@ def wrong(factor):
 OF_CLASSES = [case for case in CASES if hasattr(case.apply, "__self__") and case.name != "numpy_forward"]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("case", OF_CLASSES, ids=lambda case: case.name)
 def test_the_zoo_agrees(case):
     """Backward of each Function is the derivative of its forward, with 64 bits and with 32."""

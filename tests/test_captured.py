@@ -119,6 +119,7 @@ MODES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("f", [scale, scale_with_jvp, scale_with_setup])
 def test_a_class_around_a_traced_array(f, mode):
@@ -152,6 +153,7 @@ def by_custom_jvp(f):
     return ruled
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("argnums", [0, 1, (0, 1)], ids=str)
 @pytest.mark.parametrize("wrap", [eager, jax.jit], ids=["eager", "jit"])
 def test_in_the_rule_of_a_custom_jvp_under_vmap(wrap, argnums):

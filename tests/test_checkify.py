@@ -83,6 +83,7 @@ def reporting(f, errors=checkify.all_checks):
     return report
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("wrap", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_checkify_says_what_it_says_of_plain_jax(wrap):
     """The error is that of the same formula in plain JAX, and so is the result, for values and derivatives."""

@@ -20,6 +20,7 @@ def test_memory_is_what_was_saved():
     assert mebibytes(unrolled(by_hand(swish_forward, swish_backward, barrier=False))) > 1.5 * SAVED  # it can fail
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_step_program_is_that_of_custom_vjp(name):
     """A training step of each model has the operations, flops and bytes of hand-written custom_vjp, or costs less."""

@@ -111,6 +111,7 @@ WRAPPERS = {
 SLOW = {"jit of vmap", "vmap of jit", "remat", "shard_map"}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("wrapper", [pytest.param(w, marks=pytest.mark.slow) if w in SLOW else w for w in WRAPPERS])
 @pytest.mark.parametrize("kind", KINDS)
 def test_transforms(kind, wrapper):

@@ -360,6 +360,7 @@ def gathering(wrap):
     return gather, OwnPart
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("before", ["nothing", "the helper", "forward", "the gradient"])
 @pytest.mark.parametrize("name", HELPERS)
 def test_a_helper_of_forward_and_backward(name, before):
@@ -481,6 +482,7 @@ class AppliesItself(CopyOfExp):
 COPIES = {"identity": (BareCopy, lambda x: x), "exp": (CopyOfExp, jnp.exp)}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", COPIES)
 @pytest.mark.parametrize("helper", [lambda f: f, jax.jit, jax.checkpoint], ids=["plain", "jit", "remat"])
 def test_device_copies(name, helper):

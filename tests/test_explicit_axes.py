@@ -184,6 +184,7 @@ def test_gradients_outside_jit(Fn):
 QUANTITIES = [second_order, jvp_of_gradient, hessian]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("quantity", QUANTITIES, ids=lambda q: q.__name__)
 @pytest.mark.parametrize("Fn", [Product, ForwardMode, Inner], ids=lambda c: c.__name__)
 def test_second_derivatives(Fn, quantity):
@@ -266,6 +267,7 @@ SPECS = [
 ]
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("specs", SPECS, ids=str)
 def test_two_axes(specs):
     """Data and model parallel at once: the weight is sharded by its columns, its rows, or both.

@@ -63,6 +63,7 @@ class RulesInside(fnjax.Function):
 NAMED = [SavedInput, SavedOutput, SavedIntermediate, NumPyExp, FalseRule]
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("Fn", NAMED, ids=lambda Fn: Fn.__name__)
 def test_what_a_policy_keeps_changes_no_derivative(flags, Fn):
     """With residuals kept by name, values and first and second derivatives are those without jax.checkpoint."""

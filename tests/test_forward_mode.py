@@ -22,6 +22,7 @@ def sum_of(loss, args):
     return lambda v: loss(*unravel(v)), flat
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("wrap", [eager, scanned], ids=["eager", "scan"])
 @pytest.mark.parametrize(
     "case",
@@ -101,6 +102,7 @@ def second_orders(f, x, y):
     return [outer(inner(loss))(x, y) for outer in both for inner in both]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("Fn", [Power, OnlyJvp, Derived], ids=lambda c: c.__name__)
 @pytest.mark.parametrize("wrap", WRAPPERS.values(), ids=WRAPPERS)
 def test_both_modes(Fn, wrap):

@@ -160,6 +160,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 @pytest.mark.parametrize("transform", TRANSFORMS.values(), ids=TRANSFORMS)
 def test_transformations(transform, case):
@@ -168,6 +169,7 @@ def test_transformations(transform, case):
     assert_equal(jax.jit(transform(fun))(x), jax.jit(transform(twin))(x))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(
     "transform",
     # Outside jit each operation of a Hessian is a program: slow. Under jit all run, and here the other second orders.
@@ -193,6 +195,7 @@ SOLVERS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("solve", SOLVERS.values(), ids=SOLVERS)
 def test_solvers(solve):
     """Iterative solvers take a matvec by NumPy: the solution, its gradient and its Hessian."""

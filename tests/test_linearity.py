@@ -104,6 +104,7 @@ def test_an_affine_backward_has_no_transpose(rule):
             transform(jnp.array([0.7, -0.2, 0.1]))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("rule", LINEAR.values(), ids=LINEAR)
 def test_a_linear_backward_is_transposed(rule):
     """Adding zeros keeps a backward linear: forward over reverse equals reverse over reverse, jitted or not."""
@@ -258,6 +259,7 @@ def test_the_transpose_is_that_of_what_backward_computes():
     assert jax.jvp(f, (0.3,), (1.0,))[1] == jax.grad(f)(0.3)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("indices", [[2, 0], [1, 1]], ids=["distinct", "repeated"])
 @pytest.mark.parametrize("wrap", [eager, jax.jit])
 def test_entries_that_backward_sets_are_transposed(indices, wrap):

@@ -267,6 +267,7 @@ def hooked(pack, unpack):
     return swish
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("packing", PACKINGS)
 @pytest.mark.parametrize("dense", [True, False], ids=["dense", "chain"])
 @pytest.mark.parametrize("form", ["unrolled", "scan"])

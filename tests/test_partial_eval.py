@@ -21,6 +21,7 @@ rng = np.random.default_rng(31)
 ARGS = rng.normal(size=N), rng.normal(size=(N, N)), rng.normal(size=N)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("gradients", "count"),
     [
@@ -199,6 +200,7 @@ def wanted():
         return {Fn: jax.jit(derivatives(unrolled(layer(Fn))))(*ARGS) for Fn in FUNCTIONS}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(
     ("split", "Fn"),
     [

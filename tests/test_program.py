@@ -19,6 +19,7 @@ def operations(f, *args):
     return collections.Counter(re.findall(r" = \S+ ([a-z][a-z0-9-]*)\(", text))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", PAIRS)
 @pytest.mark.parametrize("depth", [1, 3])
 def test_gradient_program_is_that_of_custom_vjp(name, depth):
@@ -45,6 +46,7 @@ def test_chain_of_one_function_is_that_of_custom_vjp(name, depth):
     assert operations(chained(apply), *args) == operations(chained(by_hand), *args)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", PAIRS)
 def test_batched_program_is_that_of_custom_vjp(name):
     """The same under vmap."""

@@ -125,6 +125,7 @@ def outcome(run, f, x):
     return jax.tree.map(np.asarray, (run(f, x, *refs), [ref[...] for ref in refs]))
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", [*TRANSFORMS, *BATCHED])
 def test_a_ref_is_read_and_written_as_in_custom_vjp(name):
     """Values, gradients and the content of the Refs are those of the same rules as a jax.custom_vjp."""

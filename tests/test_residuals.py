@@ -109,6 +109,7 @@ HOOKS = {
 }
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("wrap", [*WRAPPERS.values(), vmapped], ids=[*WRAPPERS, "vmap"])
 @pytest.mark.parametrize("which", ["output", "input"])
 @pytest.mark.parametrize("hooks", HOOKS)

@@ -87,6 +87,7 @@ def count(way, f, transform=jax.grad):
     return dict(runs)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.skipif(
     jax.config.values.get("jax_custom_vjp3", False),
     reason="JAX's coming custom_vjp remembers traces of the primal between calls by itself; fnjax remembers none",

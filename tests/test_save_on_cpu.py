@@ -105,6 +105,7 @@ QUANTITIES = {
 CASES = [(q, w) for q in QUANTITIES for w in ("jit", "eager") if (q, w) != ("third order", "eager")]
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("quantity", "wrapper"), CASES)
 def test_derivatives(quantity, wrapper):
     """Every derivative is that of the formula in plain JAX, and lies on the device."""

@@ -65,6 +65,7 @@ def cased(wrappers):
     ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
 def test_gradient_of_wrapped(case, wrap):
     """The gradients of the wrapped Function are those of the plain formula, in every argument."""
@@ -101,6 +102,7 @@ def test_batch_that_shares_arguments(case):
             chex.assert_trees_all_close(got, want, rtol=1e-10)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize(("case", "wrap"), cased(OUTSIDE))
 def test_wrapped_gradient(case, wrap):
     """The gradient taken first and wrapped afterwards is the same."""
@@ -109,6 +111,7 @@ def test_wrapped_gradient(case, wrap):
         np.testing.assert_allclose(wrap(jax.grad(case.loss(case.apply), i))(*args), want, rtol=1e-10)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize(("case", "wrap"), cased({"bare": eager, "vmap_jit": lambda f: vmapped(jax.jit(f))}))
 def test_third_order(case, wrap):
     """Third derivatives are right for each Function of the zoo, under one jit around everything."""
@@ -180,6 +183,7 @@ def test_while_loop(case):
     chex.assert_trees_all_close(got, case.twin(*args), rtol=1e-12)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("wrap", [eager, jax.jit, jax.checkpoint, scanned], ids=["eager", "jit", "remat", "scan"])
 def test_cond(wrap):
     """A Function in the branches of cond."""

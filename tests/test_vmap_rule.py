@@ -90,6 +90,7 @@ FUNCTIONS = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", FUNCTIONS)
 @pytest.mark.parametrize("wrap", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_orders_of_vmap_and_grad(name, wrap):

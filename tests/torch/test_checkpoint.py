@@ -75,6 +75,7 @@ X = jnp.asarray(np.random.default_rng(0).normal(size=(3, 3)), jnp.float32)
 W = jnp.asarray(np.random.default_rng(1).normal(size=(3, 3)), jnp.float32)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("f", [arguments, closure, dropout, sequence, writes, recorded], ids=lambda f: f.__name__)
 def test_derivatives(f):
     """Values, first and second derivatives are those of the plain call: closures, random numbers and writes, too."""

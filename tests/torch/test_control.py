@@ -346,6 +346,7 @@ def loaded(tmp_path_factory):
     return torch.load(path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_jit_gives_what_python_gives(loaded, name):
     """Python's own control flow on known values is the reference for each function under jit."""
@@ -635,6 +636,7 @@ def elsewhere(tmp_path_factory):
     return torch.load(path)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("x", [[1.0, 2.0, 3.0], [0.0, 0.0, 0.0], [-1.0, -2.0, -3.0], [0.5, 0.5, 0.5], [0.2, 0.3, -1]])
 @pytest.mark.parametrize("name", ["scaled", "nested", "of_view", "in_place", "by_autograd", "saved", "pairs"])
 def test_no_gradient_leaves_a_branch_that_is_not_taken(elsewhere, name, x):

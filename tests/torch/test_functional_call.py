@@ -112,6 +112,7 @@ TRANSFORMS = {
 }
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_stateful_call_equals_plain_jax(model, transform):
     """Outputs, new state and gradients are those of the same layer in plain JAX, under each transform."""

@@ -183,6 +183,7 @@ def test_values_and_derivatives_of_every_order(layers):
     assert layers.Swish.apply is layers.Swish.apply
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", ["Recomputed", "RecomputedTwice", "KeptOnSaved", "KeptOnCtx"])
 def test_recomputed_graphs(layers, name):
     """torch.autograd.grad within backward replays what it or forward recorded; without create_graph no second order."""

@@ -228,6 +228,7 @@ FIRST_AND_SECOND = {
 }
 
 
+@pytest.mark.sampled(5)
 @both
 @pytest.mark.parametrize("name", FIRST_AND_SECOND)
 def test_hooks_that_read_tensors(reads, name, wrap):

@@ -135,6 +135,7 @@ def test_a_key_from_outside_is_no_constant_of_a_program(loaded, name, keep):
         function(ONES)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", ["drop", "Drop", "noisy"])
 @pytest.mark.parametrize("keep", [jax.jit, jax.checkpoint, lambda f: f], ids=["jit", "checkpoint", "outside jit"])
 def test_a_key_that_is_an_argument(loaded, name, keep):
@@ -170,6 +171,7 @@ KEPT = {
 }
 
 
+@pytest.mark.sampled(3)
 @JIT
 @pytest.mark.parametrize("keep", KEPT.values(), ids=KEPT)
 def test_what_is_drawn_after_a_function(loaded, keep, jit):
@@ -336,6 +338,7 @@ def views(tmp_path_factory):
     return torch.load(path)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", WANTED)
 def test_values_of_a_trace_do_not_outlive_it(views, name):
     """A view of something older that a trace is the first to read is right there, in the next trace and outside."""

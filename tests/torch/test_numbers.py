@@ -119,6 +119,7 @@ GRADIENTS = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", GRADIENTS)
 def test_gradients(name):
     """The gradient is PyTorch's, of torch.autograd, of jax.grad and of jax.jit."""

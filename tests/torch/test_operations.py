@@ -199,6 +199,7 @@ QUOTIENTS = {  # NumPy divides; where both count the rows' sums are exact
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("dtype", [np.float32, jnp.bfloat16])
 @pytest.mark.parametrize("name", QUOTIENTS)
 def test_divisors_that_broadcast_divide(name, dtype):

@@ -95,6 +95,7 @@ def spread(tree, mesh):
 
 
 @needs_devices
+@pytest.mark.slow
 def test_jit_with_sharded_parameters(model, start, expected):
     """The batch, most parameters and AdamW's state are spread over devices, donated, and stay where they are."""
     mesh = make_mesh()
@@ -215,6 +216,7 @@ def test_mixed_precision_with_a_scaled_loss(model, start):
 
 
 @needs_devices
+@pytest.mark.slow
 def test_blocks_spread_over_devices(model, start):
     """StackedModules whose parameters are spread by blocks: a quarter of the blocks on each device."""
     with torch.seed(0):

@@ -219,6 +219,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("how", [lambda f: f, jax.jit], ids=["eager", "jit"])
 @pytest.mark.parametrize("name", CASES)
 def test_gradients_left_in_grad_are_the_parameters_gradients(layers, name, how):

@@ -21,6 +21,7 @@ def test_cases(section, tmp_path):
     assert not different, "\n".join(different)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("seed", range(8))
 def test_random_programs(seed, tmp_path):
     """A random program gives under jit what it gives outside, or is refused."""

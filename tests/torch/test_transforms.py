@@ -57,6 +57,7 @@ def scaled(tmp_path_factory):
     return torch.load(path).Scaled.apply
 
 
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize("derivative", DERIVATIVES)
 @pytest.mark.parametrize("transform", TRANSFORMS)
 def test_a_loaded_function_is_its_twin(scaled, transform, derivative):

@@ -53,6 +53,7 @@ def of(module, expression, x=X):
     return kernel.check[(1,)](*arguments), np.asarray(kernel[(1,)](*arguments))
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("expression", NEEDED)
 def test_a_value_that_needs_64_bits_is_a_finding(module, expression):
     """It tells the value and the line; with small values nothing is found, nor with 64 bits."""

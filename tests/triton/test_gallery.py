@@ -36,6 +36,7 @@ def load(name):
     return module
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", CASES)
 def test_values_and_gradients(name):
     """Output and gradients are those of jax.numpy, under jit, with a cotangent that differs everywhere."""

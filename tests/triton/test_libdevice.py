@@ -94,6 +94,7 @@ def call(name, arrays):
     return found.dtype, np.asarray(found.array()).reshape(found.shape)
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("name", CASES)
 def test_a_function_by_its_name(name):
     """The numbers are those of Python or NumPy, in the type that Triton declares."""
@@ -107,6 +108,7 @@ def test_a_function_by_its_name(name):
         np.testing.assert_allclose(found, wanted, rtol=3e-6, atol=2e-7)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
 def test_powers_of_two_are_exact(dtype):
     """2**n is a power of two, its logarithm n, with their derivatives; ilogb knows NaN and subnormal numbers."""

@@ -72,6 +72,7 @@ def read_kernel(
     tl.store(out_ptr + lanes[None, :] * 8 + at[:, None], x, mask=lanes[None, :] < columns)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     ("length", "first", "columns", "size", "slanted", "is_by_rows"),
     [

@@ -180,6 +180,7 @@ STREAMED = in_place_kernel, columns_kernel, nested_kernel, uneven_kernel
 CARRIED = previous_kernel, others_kernel, overlapping_kernel
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("kernel", [*STREAMED, *CARRIED], ids=lambda kernel: kernel.fn.__name__)
 def test_iterations_may_depend_on_each_other(kernel):
     """Values are those of program after program, gradients those of differences; memory is carried where it must be."""
