@@ -4,8 +4,7 @@ At ties, bounds and zeros JAX's derivatives differ from PyTorch's. Where a short
 place of JAX's in a file that is run, which has PyTorch's values for NaN, too; ported code has JAX's, in fewer words.
 """
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 # By the function that a template calls.
 FUNCTIONS = {
@@ -55,21 +54,22 @@ TEMPLATES = {
 }
 
 
-def use_derivative(name: str, text: str, literal: Callable[[str], object]) -> str:
-    """Return the template of a call in a loaded file, with PyTorch's derivative.
+def use_derivative(
+    name: str, text: str, literal: Callable[[str], object]
+) -> tuple[str, Mapping[str, str], frozenset[str]]:
+    """Return the template of a call in a loaded file, and what is changed in it for PyTorch's derivative.
 
     Args:
         name: the operation.
         text: its template elsewhere.
         literal: the literal values of the call's parameters.
+
+    Returns:
+        The template; by the functions that it calls those that take their place; and the keywords that these lack.
     """
     text = TEMPLATES.get(name.replace("torch.Tensor.", "torch.").rstrip("_"), text)
     order = literal("p" if name.endswith(".norm") and "linalg" not in name else "ord")
     plain = order in (None, "fro")
-    vectors = plain or isinstance(literal("dim"), int)
-    for theirs, ours in (FUNCTIONS | (NORM if vectors else {})).items():
-        if theirs + "(" in text:
-            if theirs in NORM and plain:
-                text = re.sub(r"ord=\(?ord\)?, ", "", text)
-            text = re.sub(rf"(?<![\w.]){re.escape(theirs)}\(", f"{ours}(", text)
-    return text
+    if not plain and not isinstance(literal("dim"), int):
+        return text, FUNCTIONS, frozenset()
+    return text, FUNCTIONS | NORM, frozenset({"ord"} if plain else ())

@@ -6,7 +6,6 @@ which tensors are cast, the dtype and the strides of the results.
 
 from __future__ import annotations
 
-import functools
 import re
 from collections import namedtuple
 from collections.abc import Callable, Iterable, Sequence
@@ -76,7 +75,7 @@ class Plan:
 
     def __init__(self, call: BoundCall, tensors: list[Tensor]) -> None:
         overload, operation = self._overload, self._operation = call.overload, call.operation
-        template = use_derivative(operation.names[0], find_template(call), call.read_literal)
+        template, replaced, dropped = use_derivative(operation.names[0], find_template(call), call.read_literal)
         check_read(call)
         values: dict[str, Any] = {}
         for p in overload.parameters:
@@ -92,7 +91,7 @@ class Plan:
         self._check_known(given)
         self.reads_elements = not overload.traced or reads_elements(self._name)
         if operation.first.empty and any(t.shape == (0,) for t in given):
-            template = template.replace("jnp.concatenate", operation.first.empty)
+            replaced = {**replaced, "jnp.concatenate": operation.first.empty}
         check_dtypes(self._name, values)
         check_shapes(self._name, values)
         check_values(self._name, values)
@@ -111,9 +110,11 @@ class Plan:
         self._is_random = overload.random and "key" in template
         self._generator = values.pop("generator", None)
         names = (*values, "key") if self._is_random else tuple(values)
-        compiled = functools.partial(compile_template, operation.names[0], parameters=names, omitted=omitted)
-        self._function = compiled(template)
-        self._difference = compiled("_difference(input, other)") if template == "input - other" else None
+        given_in = names, omitted, tuple(replaced.items()), dropped
+        self._function = compile_template(template, *given_in)
+        self._difference = (
+            compile_template("_difference(input, other)", *given_in) if template == "input - other" else None
+        )
         self._compute_in = compute_in
         self._casts: list[Any] = []  # for each tensor the dtype of JAX to which it is cast, or None
         self._values = {n: self._place(n, v, tensors) for n, v in values.items()}

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._torch_ops import Refuse
+from fnjax._torch_ops.derivatives import NORM
 from fnjax._torch_ops.record import VANISH
 from fnjax._torch_ops.signature import PARSING
 from fnjax.torch.dispatch.binding import BoundCall, spell
@@ -53,13 +54,24 @@ _ROUNDED = {"Div": "_quotient", "Pow": "_power", "jnp.mean": "_mean", "jax.lax.r
 
 
 @lru_cache(4096)
-def compile_template(name: str, text: str, parameters: tuple[str, ...], omitted: frozenset[str]) -> Callable[..., Any]:
+def compile_template(
+    text: str,
+    parameters: tuple[str, ...],
+    omitted: frozenset[str],
+    replaced: tuple[tuple[str, str], ...],
+    dropped: frozenset[str],
+) -> Callable[..., Any]:
     """Return a template as a function of its parameters, which rounds as PyTorch does.
 
-    A keyword argument that only passes an omitted parameter is left out.
+    Args:
+        text: the template.
+        parameters: the parameters.
+        omitted: those that the call omits: a keyword argument that only passes one of them is left out.
+        replaced: pairs of a function that the template calls, and the one that is called in its place.
+        dropped: the keywords that `jnp.linalg.norm` has, and the function in its place has not.
     """
     names, tree = _names(), _parse(text)
-    source_of = text.encode()
+    source_of, functions = text.encode(), _ROUNDED | dict(replaced)
 
     class Adapt(ast.NodeTransformer):
         def visit_BinOp(self, node: ast.BinOp) -> ast.AST:
@@ -70,11 +82,12 @@ def compile_template(name: str, text: str, parameters: tuple[str, ...], omitted:
         def visit_Call(self, node: ast.Call) -> ast.AST:
             self.generic_visit(node)
             name = ast.unparse(node.func)
-            node.func = ast.Name(_ROUNDED[name], ast.Load()) if name in _ROUNDED else node.func
+            node.func = ast.Name(functions[name], ast.Load()) if name in functions else node.func
             node.keywords = [
                 k
                 for k in node.keywords
                 if not (isinstance(k.value, ast.Name) and k.value.id in omitted and not _in_parentheses(source_of, k))
+                and not (name in NORM and k.arg in dropped)
             ]
             return node
 
