@@ -30,6 +30,12 @@ class C(torch.autograd.Function):
 TAIL = "\n        return x, y\n"
 
 
+@pytest.fixture(autouse=True)
+def untidied(monkeypatch):
+    """Return all that the rules have made, also what nothing reads here (see test_tidying)."""
+    monkeypatch.setattr("fnjax.port.engine.porting.tidy", lambda made, *_: made)
+
+
 def ported(body):
     """The lines of a forward with this body, and the findings."""
     text = HEAD + "".join(f"        {line}\n" for line in body.strip("\n").split("\n")) + TAIL

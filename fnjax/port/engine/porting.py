@@ -20,6 +20,7 @@ from fnjax.port.engine.assembly import assemble, list_mesh_axes
 from fnjax.port.engine.fixpoint import find_parts, solve_part
 from fnjax.port.engine.halves import close, divide, list_providers
 from fnjax.port.engine.imported import guard_import, list_run
+from fnjax.port.engine.tidying import tidy
 from fnjax.port.engine.top_items import evaluate_at_top_level
 from fnjax.port.result import KEYS, Finding, Ported, PortedClass
 from fnjax.port.rewrite.calls.pytorch_calls import stays_pytorch
@@ -212,6 +213,9 @@ def port_parsed(
         return port_parsed(again, text, wanted, write, frozenset(taken), by_function=by_function, as_pytorch=as_pytorch)
     if by_function and (staying := _find_staying(program, functions, top_items) - as_pytorch):
         return port_parsed(source, text, wanted, write, renamed, by_function=True, as_pytorch=as_pytorch | staying)
+    inherited = {unparse(b.value).rpartition(".")[2] for c in list_nodes(source.tree, cst.ClassDef) for b in c.bases}
+    for top_item in top_items.values():
+        top_item.made = [tidy(s, top_item.origin, inherited) for s in top_item.made]
     return write(program, functions, top_items)
 
 

@@ -207,7 +207,7 @@ def _find_changed_objects(statement: cst.CSTNode) -> Iterator[str]:
 def list_changed_names(function: cst.FunctionDef, definitions: Mapping[str, object]) -> set[str]:
     """Return the names of the top level that a function gives new values, or whose objects it changes."""
     given = {i.name.value for n in list_nodes(function, cst.Global) for i in n.names}
-    local = {n for part in (function.params, function.body) for n in _iter_bound(part)}
+    local = {n for part in (function.params, function.body) for n in iter_bound(part)}
     return given | (set(_find_changed_objects(function.body)) & definitions.keys() - local)
 
 
@@ -258,7 +258,7 @@ class _UnderscoreRenamer(cst.CSTTransformer):
 
     def visit_FunctionDef(self, node: cst.FunctionDef) -> None:
         """Begin the scope of a function: the names that it, or a function around it, binds."""
-        own = {n for part in (node.params, node.body) for n in _iter_bound(part)}
+        own = {n for part in (node.params, node.body) for n in iter_bound(part)}
         self.here.append(self.here[-1] | (own & self.names))
 
     def leave_FunctionDef(self, original_node: cst.FunctionDef, updated_node: cst.FunctionDef) -> cst.FunctionDef:
@@ -305,7 +305,8 @@ def _iter_symbols(text: str) -> Iterator[tuple[symtable.Symbol, bool]]:
         yield from ((s, table.get_type() == "module") for s in table.get_symbols())
 
 
-def _iter_bound(node: cst.CSTNode) -> Iterator[str]:
+def iter_bound(node: cst.CSTNode) -> Iterator[str]:
+    """Yield the names that a node binds, and those that parameters and loops inside it bind; imports are left out."""
     for inner in list_nodes(node, *_BINDING):
         yield from _list_bound(inner)
 

@@ -17,6 +17,7 @@ from fnjax.port.torch.expressions import (
     TemplateFiller,
     add_up,
     bracket,
+    drop_own_cast,
     fill,
     find_names,
     make_list,
@@ -218,7 +219,7 @@ class Bound:
         ignored = [name for name in optional if name not in read | VANISH and self.is_given(name)]
         if ignored and isinstance(template, str):
             return Problem(f"{self.operation.names[0]}: {ignored[0]}= has no counterpart in JAX")
-        expression = self._fill_template(tree, {} if first is None else {own: first})
+        expression = drop_own_cast(self._fill_template(tree, {} if first is None else {own: first}))
         read = find_names(expression)
         needs = frozenset(n for n in find_names(tree) if n.startswith("_"))
         made = NewArray.read_new_array(tree, expression, self._find_role)

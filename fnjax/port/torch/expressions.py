@@ -85,6 +85,17 @@ def drop_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
     return inner if find_level(inner) >= 1 else node
 
 
+def drop_own_cast(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return x for `x.astype(x.dtype)`, and anything else as it is."""
+    match node:
+        case cst.Call(
+            cst.Attribute(cst.Name(name) as own, cst.Name("astype")),
+            [cst.Arg(cst.Attribute(cst.Name(other), cst.Name("dtype")), None)],
+        ) if name == other:
+            return own
+    return node
+
+
 _CONSTANTS = {"None": None, "True": True, "False": False}
 _LITERALS = (
     *(cst.BaseNumber, cst.BaseString, cst.Ellipsis, cst.Tuple, cst.List, cst.Set, cst.Dict),

@@ -11,6 +11,7 @@ Limits: products and quotients after a helper, `d -= s ** 2` and `a * b + c` sta
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import libcst as cst
@@ -52,7 +53,9 @@ def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Va
         steps = _find_overload(used.func).steps or used.func.attr.value in {"round", "round_"}
         return steps and not ev.find_name(used.func).startswith(("math.", "numpy."))
 
-    return over.traced and _is_used_by(ev, node, "steps", has_steps)
+    number = under.literal if isinstance(under.literal, (int, float)) else 0
+    exact = abs(math.frexp(number)[0]) == 0.5  # a power of two, whose reciprocal is exact
+    return over.traced and not exact and _is_used_by(ev, node, "steps", has_steps)
 
 
 def write_quotient(ev: Evaluator, made: cst.BinaryOperation) -> cst.Call:
