@@ -94,8 +94,7 @@ class Overload:
         integers: returns integers for integers; the result counts as a float if the inputs' dtype is not known.
         precise: computes 16-bit tensors in 32 bits, as PyTorch does.
         pole: an argument at which values and derivatives are finite, for the first parameter or a named one: `other:1`.
-        where: for an operation that is not `each`, its JAX expression for the elements {x} that a mask {m} selects.
-        along: the result of `where` has an element for each selected one, in their order; {m} must have {x}'s shape.
+        along: the result has an element for each one along the axis `dim`, in their order.
         note: a text that says what to check where the operation is called.
         strides: the rule for the result's strides (fnjax.torch.memory.strides); "" means `each` for an elementwise
             operation, else contiguous.
@@ -135,7 +134,6 @@ class Overload:
     integers: bool = False
     precise: bool = False
     pole: str = ""
-    where: str = ""
     along: bool = False
     note: str = ""
     strides: str = ""

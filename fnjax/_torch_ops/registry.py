@@ -1,6 +1,6 @@
 """The names of torch: the lines of the table, and the objects that fnjax.torch has instead or in addition.
 
-A line of `add_lines` has four columns, or five, parted by ` | `:
+A line of `add_lines` has four columns, parted by ` | `:
 
     ~add | input, other, *, alpha=1 | input + alpha * other | promoted
 
@@ -10,7 +10,6 @@ A line of `add_lines` has four columns, or five, parted by ` | `:
 3. the template: a JAX expression over the parameters (see TemplateFiller for what is left out)
 4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
    the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `recoded`, `along`, `integers`, `precise`, `casts=float16`, `pole=1`
-5. the JAX expression for elements that a mask selects (Overload.where)
 """
 
 from __future__ import annotations
@@ -109,7 +108,7 @@ def add_lines(text: str) -> None:
     for line in text.strip().splitlines():
         if not line.strip() or line.startswith("#"):
             continue
-        names, signature, template, words, *where = (part.strip() for part in re.split(r" \|(?= )", line))
+        names, signature, template, words = (part.strip() for part in re.split(r" \|(?= )", line))
         result, *rest = words.split()
         said = dict(word.partition("=")[::2] for word in rest)
         add_operation(
@@ -122,7 +121,6 @@ def add_lines(text: str) -> None:
             traced=said.pop("untraced", None) is None,
             alias=next((w for w in ("view", "repeat", "maybe") if said.pop(w, None) is not None), "new"),
             called=said.pop("attribute", None) is None,
-            where="".join(where),
             **{word: value or True for word, value in said.items()},  # type: ignore[arg-type] # of Overload
         )
 

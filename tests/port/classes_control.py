@@ -1,22 +1,6 @@
 """Functions that branch on values and loop until values say so."""
 
 CASES = {
-    "EarlyReturn": (  # a return in a branch that a tensor's value chooses
-        "randn(5, 3)",
-        """
-class EarlyReturn(Function):
-    @staticmethod
-    def forward(ctx, x):
-        n = x.norm()
-        if n > 1:
-            return x / n
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
     "ForBreak": (  # a loop that breaks on a tensor's value
         "rand(5) + 1",
         """
@@ -71,123 +55,6 @@ class PowerIter(Function):
     @staticmethod
     def backward(ctx, g):
         return g, None
-""",
-    ),
-    "HalfCond": (  # a number that only one branch makes an array
-        "randn(5, 3)",
-        """
-class HalfCond(Function):
-    @staticmethod
-    def forward(ctx, x):
-        n = x.norm()
-        scale = 1.0
-        if n > 1.0:
-            inv = 1 / n
-            y = x * inv
-            scale = inv
-        else:
-            y = x
-        return y * scale
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "CondInplace": (  # writes in a branch that a tensor's value chooses
-        "randn(5, 3)",
-        """
-class CondInplace(Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.clone()
-        if x.sum() > 0:
-            y.mul_(2)
-            y[0] = 0
-        return y
-
-    @staticmethod
-    def backward(ctx, g):
-        return g
-""",
-    ),
-    "NanSkip": (  # a backward that returns zeros for infinities
-        "randn(5, 3)",
-        """
-class NanSkip(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        if torch.isnan(g).any() or torch.isinf(g).any():
-            return torch.zeros_like(g)
-        return g.clamp(-1, 1)
-""",
-    ),
-    "NormClip": (  # a value by item() in a condition and in arithmetic
-        "randn(5, 3)",
-        """
-class NormClip(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, g):
-        norm = g.norm(p=2).item()
-        if norm > 1.0:
-            g = g * (1.0 / norm)
-        return g
-""",
-    ),
-    "RangeOfOneEntry": (  # a scalar takes the place of an array with one entry
-        "randn(5, 3), rand(1) * 0, rand(1) + 1",
-        """
-class RangeOfOneEntry(Function):
-    @staticmethod
-    def forward(ctx, x, low, high):
-        if low is None or (low == 0).all():
-            low = x.min()
-        if (high == 0).all():
-            high = x.max()
-        step = (high - low) / 15 if high.numel() == 1 else low
-        if step.sum() < 0:
-            step, low = x.abs().max(), x.mean()
-        ctx.save_for_backward(low, high)
-        return torch.round((x - low) / step) * step + low
-
-    @staticmethod
-    def backward(ctx, g):
-        low, high = ctx.saved_tensors
-        top = high if (high > low).all() else g.max()
-        return g * top, None, None
-""",
-    ),
-    "PowerOfTwoScale": (  # a helper with a branch on a tensor's value, powers of two exact
-        "randn(4, 3), rand(1)",
-        """
-def rounded(x, scale):
-    if scale < 2 ** -10:
-        power = 0
-    else:
-        power = 1 / scale
-        power = torch.floor(power.log2())
-    scale = 1 / (2 ** power)
-    return torch.round(x / scale) * scale
-
-
-class PowerOfTwoScale(Function):
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.save_for_backward(x)
-        return rounded(x, scale)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * (x.abs() < 1), None
 """,
     ),
     "SumOverPerhapsNoAxes": (  # an empty list of axes means all axes
@@ -259,39 +126,6 @@ class SoftAlignment(Function):
         return g[:, None, None] * (E[:, 1:, 1:] + steps), None
 """,
     ),
-    "OneLine": (  # branches on one line, numbers of two kinds, helpers that answer
-        "randn(3, 4)",
-        """
-def bad(v):
-    if torch.isnan(v).any(): return True
-    return False
-
-def factor(t):
-    if t.mean() > 0: return 2.0
-    return 3
-
-class OneLine(Function):
-    @staticmethod
-    def forward(ctx, x):
-        k = 1
-        if x.sum() > 0: x = x * 2
-        else: x = x - 1
-        if x.mean() > 0:
-            k += 0.5
-        ctx.ok = not bad(x)
-        if x.max() > 2: return x / 2 * k
-        return x * factor(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        if g.norm() > 1: g = g / g.norm()
-        if bad(g):
-            g = torch.zeros_like(g)
-        if ctx.ok:
-            g = g * 2
-        return g
-""",
-    ),
     "BestScale": (  # what a search keeps is first bound in the branch that finds it
         "randn(3, 4), 5, 2",
         """
@@ -346,25 +180,6 @@ class FlaggedHelper(Function):
         if ctx.flag:
             return g * 2
         return -g
-""",
-    ),
-    "BoundsOfChannels": (  # a scalar that may take the place of an array
-        "randn(3, 6), randn(6), randn(6), array([1.0]), array([1.0])",
-        """
-class BoundsOfChannels(Function):
-    @staticmethod
-    def forward(ctx, x, lo, hi, a, b):
-        if (lo == hi).all():
-            lo, hi = x.min(), x.max()
-        if (a == b).all():
-            a, b = x.amin(), x.amax()
-        ctx.save_for_backward(x)
-        return torch.maximum(x, lo) - hi + a * b
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x, None, None, None, None
 """,
     ),
 }

@@ -225,34 +225,6 @@ class ListsAndSizes(Function):
         return g * ctx.slopes
 """,
     ),
-    "AskedDtypes": (  # checks of dtypes and values that raise
-        "randn(4, 3), randint(0, 3, (4,)), 2",
-        """
-class AskedDtypes(Function):
-    @staticmethod
-    def forward(ctx, x, index, least):
-        if index.dtype != torch.int64:
-            raise TypeError(index.dtype)
-        if bool(((index < 0) | (index >= x.shape[1])).any()):
-            raise IndexError("classes")
-        known = index[index != least]
-        if known.numel() and (bool((known < 0).any()) or bool((known > 5).any())):
-            raise IndexError("classes")
-        scale = 2.0 if x.dtype is torch.float16 else 3.0
-        wide = index.dtype in (torch.int64, torch.int16)
-        large = bool(x.sum() > 0)
-        ctx.save_for_backward(x)
-        ctx.scale = scale * (1 + wide)
-        return x * ctx.scale + large
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        if bool(x.argmax()):
-            g = g * 2
-        return g * ctx.scale, None, None
-""",
-    ),
     "LargeNumbers": (  # whole numbers of more than 32 bits beside arrays
         "randn(3, 4) * 1e9, randn(3, 4)",
         """

@@ -1,49 +1,6 @@
 """Code around a class in its file: registries, changes at import, imports that may fail; and match."""
 
 CASES = {
-    "Registered": (  # functions that a decorator enters, a list that is added to, a number that a function sets
-        "randn(4)",
-        """
-TABLE, STEPS, ALPHA = {}, [torch.tanh], 1.0
-STEPS.append(torch.exp)
-N = 3
-N += 1
-
-
-def register(name):
-    def enter(f):
-        TABLE[name] = f
-        return f
-    return enter
-
-
-@register("square")
-def _square(x):
-    return x ** 2
-
-
-def configure(alpha):
-    global ALPHA
-    ALPHA = alpha
-
-
-configure(4.0)
-
-
-class Registered(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        for step in STEPS:
-            x = step(x)
-        return TABLE["square"](x) * ALPHA * N
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x * ALPHA
-""",
-    ),
     "Patched": (  # a method that the file gives the class afterwards
         "randn(4)",
         """

@@ -229,39 +229,6 @@ class MaskOfSelected(Function):
         return g
 """,
     ),
-    "MaskedSelectSum": (  # the sum of a masked_select
-        "randn(5, 3)",
-        """
-class MaskedSelectSum(Function):
-    @staticmethod
-    def forward(ctx, x):
-        m = x > 0
-        return torch.masked_select(x, m).sum()
-
-    @staticmethod
-    def backward(ctx, g):
-        return g.expand(5, 3)
-""",
-    ),
-    "MeanOfTheFinite": (  # entries left out that are infinite, then a mean
-        "rand(5, 3)",
-        """
-class MeanOfTheFinite(Function):
-    @staticmethod
-    def forward(ctx, x):
-        ratio = x / (x > 0.2).float().sum(1, keepdim=True)
-        ratio[torch.isinf(ratio)] = 0
-        ratio = ratio.sum(1) / (x[:, 0] > 0.3).float()
-        ratio = ratio[~torch.isinf(ratio)]
-        ctx.save_for_backward(x)
-        return 1 - torch.mean(ratio)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x
-""",
-    ),
     "MasksOnCtx": (  # masks that functions, rows, conditions and ctx hold
         "randn(5, 4), True",
         """

@@ -206,36 +206,6 @@ class HelperWrite(Function):
         return g
 """,
     ),
-    "SeveralEntriesAtOnce": (  # several targets of one value, entries and rows among them
-        "randn(3, 3)",
-        """
-class SeveralEntriesAtOnce(Function):
-    @staticmethod
-    def forward(ctx, x):
-        h = torch.zeros(4, 4)
-        h[0, 1:] = h[1:, 0] = 1
-        h[1, 1] = h[3, 3] = -1.5
-        y = torch.empty_like(x)
-        z = y[0] = x[1] * 2
-        y[1:] = x[1:].exp()
-        v = y[2]
-        y[0] = h[:3, 1] = v
-        y[1] = h[3, :3] = x[0].cos()
-        y[0], y[1] = y[1] * 2, y[0]
-        w = x[0].sin()
-        for t in range(2):
-            y[:, t], w = w * 2, y[:, t + 1] + 1
-        ctx.save_for_backward(x)
-        return y * z, h
-
-    @staticmethod
-    def backward(ctx, g, h):
-        x, = ctx.saved_tensors
-        gx = torch.zeros_like(x)
-        gx[0] = gx[1] = g[0] * x[2]
-        return gx
-""",
-    ),
     "SavedRows": (  # backward that writes to what was saved, row by row
         "randn(6, 3), randn(3, 3), 2",
         """
@@ -467,23 +437,6 @@ class RunningStatistics(Function):
         gx = g * w
         gx = (gx - gx.mean(0) - xh * (gx * xh).mean(0)) * inv
         return gx, gw, gb, None, None, None, None, None
-""",
-    ),
-    "RunningMaximum": (  # a buffer that forward updates in a branch
-        "randn(4, 3), rand(3)",
-        """
-class RunningMaximum(Function):
-    @staticmethod
-    def forward(ctx, x, limit):
-        if x.abs().max() > limit.max():
-            limit.data.copy_(torch.maximum(limit, x.abs().amax(0)))
-        ctx.save_for_backward(limit)
-        return x / limit, (x > limit).sum()
-
-    @staticmethod
-    def backward(ctx, g, _):
-        limit, = ctx.saved_tensors
-        return g / limit, None
 """,
     ),
 }

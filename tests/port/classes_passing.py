@@ -1,41 +1,6 @@
 """Functions of torch that are passed on, dictionaries of keywords, lists as indices, names that the port needs."""
 
 CASES = {
-    "DefaultFunction": (  # a function as default of a parameter
-        "randn(3, 4)",
-        """
-def reduced(x, fn=torch.sum):
-    return fn(x, 1, True)
-
-class DefaultFunction(Function):
-    @staticmethod
-    def forward(ctx, x):
-        return x * reduced(x) + reduced(x, torch.mean)
-
-    @staticmethod
-    def backward(ctx, g):
-        return g * reduced(g, fn=torch.amax)
-""",
-    ),
-    "TableOfFunctions": (  # functions in tables
-        "randn(3, 4), 'sum'",
-        """
-REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
-ACTIVATIONS = (torch.relu, F.leaky_relu, torch.sigmoid)
-
-class TableOfFunctions(Function):
-    @staticmethod
-    def forward(ctx, x, how):
-        for activation in ACTIVATIONS:
-            x = x + activation(x)
-        return x - REDUCTIONS[how](x, dim=1, keepdim=True)
-
-    @staticmethod
-    def backward(ctx, g):
-        reduction = torch.sum if g.dim() > 2 else torch.mean
-        return g + reduction(g, dim=0), None
-""",
-    ),
     "OneOfTwo": (  # a function chosen by what the GPU is asked
         "randn(3, 4)",
         """

@@ -632,28 +632,6 @@ class NamedTupleOut(Function):
         return g / ctx.stats.std[None]
 """,
     ),
-    "LambdaTable": (  # a table of pairs of functions, one of them on ctx
-        "randn(3, 4), 'tanh'",
-        """
-ACT = {
-    "relu": (torch.relu, lambda x: (x > 0).float()),
-    "tanh": (torch.tanh, lambda x: 1 - torch.tanh(x) ** 2),
-    "gelu": (F.gelu, None),
-}
-
-class LambdaTable(Function):
-    @staticmethod
-    def forward(ctx, x, name):
-        fn, ctx.dfn = ACT[name]
-        ctx.save_for_backward(x)
-        return fn(x)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * ctx.dfn(x), None
-""",
-    ),
     "PartialLoop": (  # tensors by *args, lists that loops extend
         "[2, 3], randn(5, 3), randn(5, 3)",
         """

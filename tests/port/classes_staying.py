@@ -1,5 +1,5 @@
 # ruff: noqa: E501
-"""Classes that the porter leaves as PyTorch: loops on tensor values, gradients taken in methods, chosen views."""
+"""Classes that the porter leaves as PyTorch: loops and branches on tensor values, NumPy, gradients taken in methods, chosen views."""
 
 CASES = {
     "Largest": (
@@ -1160,6 +1160,779 @@ class WhileTrue(Function):
     def backward(ctx, g):
         y, = ctx.saved_tensors
         return g / (2 * y)
+""",
+    ),
+    "ClipByNorm": (  # Python's condition first, then the tensor's
+        ["randn(4), None", "randn(4) * 9, 1.0"],
+        """
+n = x.norm()
+if k is not None and n > k:
+    x = x * (k / n)
+return x * 1
+""",
+    ),
+    "ClipUnless": (  # a return where Python or the tensor says so
+        ["randn(4), None", "randn(4) * 9, 1.0"],
+        """
+if k is None or x.norm() <= k:
+    return x * 1
+return x * (k / x.norm())
+""",
+    ),
+    "ClipEarly": (  # a return where both say so, and code after it
+        ["randn(4), None", "randn(4) * 9, 1.0"],
+        """
+if k is not None and x.norm() > k:
+    return x * (k / x.norm())
+y = x * 2
+return y + 1
+""",
+    ),
+    "ClipByOption": (  # a key in a dictionary as Python's condition
+        ["randn(4), {}", "randn(4) * 9, {'clip': 1.0}"],
+        """
+if 'clip' in k and x.norm() > k['clip']:
+    x = x / x.norm() * k['clip']
+return x * 1
+""",
+    ),
+    "ClipAtShape": (  # a number of dimensions as Python's condition
+        ["randn(4), 0", "randn(2, 4), 0"],
+        """
+if x.dim() == 2 and x.sum() > -99:
+    x = x - x[:, :1]
+return x * 2
+""",
+    ),
+    "PythonLast": (  # the tensor's condition first, Python's guards a division
+        ["randn(4), 2"],
+        """
+if x.max() > -9 and k:
+    x = x * (2 // k)
+return x * 1
+""",
+    ),
+    "NumberOrArray": (  # a number that may be an array, in a condition
+        ["randn(4), 0", "randn(4), 2"],
+        """
+if k > 0 and x.max() > -9:
+    x = x / k
+return x * 1
+""",
+    ),
+    "NotBoth": (  # `not` of Python's and the tensor's condition
+        ["randn(4), None", "randn(4), 0.1"],
+        """
+if not (k is not None and x.max() > k):
+    return x * 2
+return x * k
+""",
+    ),
+    "WithElse": (  # elif and else after such a condition
+        ["randn(4), None", "randn(4), 9.0"],
+        """
+if k is not None and x.max() > k:
+    y = x * k
+elif x.min() < -9:
+    y = x
+else:
+    y = x - 1
+return y
+""",
+    ),
+    "InAVariable": (  # such a condition in a variable, used twice
+        ["randn(4), None", "randn(4), 0.1"],
+        """
+big = k is not None and x.max() > k
+if big:
+    x = x * k
+y = x + 1 if not big else x - k
+return y
+""",
+    ),
+    "InAnExpression": (  # such a condition in an expression
+        ["randn(4), None", "randn(4), 9.0"],
+        """
+return x * k if k is not None and x.max() > k else x - 1
+""",
+    ),
+    "DefaultFunction": (  # a function as default of a parameter
+        "randn(3, 4)",
+        """
+def reduced(x, fn=torch.sum):
+    return fn(x, 1, True)
+
+class DefaultFunction(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * reduced(x) + reduced(x, torch.mean)
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * reduced(g, fn=torch.amax)
+""",
+    ),
+    "RunningMinimum": (  # None at first, then a minimum of tensors, in a loop
+        ["randn(4), None"],
+        """
+low = None
+for v in (x * 2, x * 3):
+    m = v.max()
+    if low is None or m < low:
+        low = m
+best = None
+for v in (x * 2, x * 3):
+    best = v.max() if best is None or v.max() > best else best
+return x / low + best
+""",
+    ),
+    "TableOfFunctions": (  # functions in tables
+        "randn(3, 4), 'sum'",
+        """
+REDUCTIONS = {"sum": torch.sum, "mean": torch.mean, "max": torch.amax}
+ACTIVATIONS = (torch.relu, F.leaky_relu, torch.sigmoid)
+
+class TableOfFunctions(Function):
+    @staticmethod
+    def forward(ctx, x, how):
+        for activation in ACTIVATIONS:
+            x = x + activation(x)
+        return x - REDUCTIONS[how](x, dim=1, keepdim=True)
+
+    @staticmethod
+    def backward(ctx, g):
+        reduction = torch.sum if g.dim() > 2 else torch.mean
+        return g + reduction(g, dim=0), None
+""",
+    ),
+    "FromADictionary": (  # tensors and numbers in one dictionary, in conditions
+        ["randn(4), None"],
+        """
+stats = {'scale': x.abs().max(), 'n': 4}
+stats['low'] = x.min()
+if stats['scale'] > 0:
+    x = x / stats['scale']
+if stats['low'] < 0:
+    x = x + stats['n']
+if stats['n'] > 3:
+    x = x * 2
+return x * 1
+""",
+    ),
+    "GivenOrFound": (  # `k or x`, Python's number or a tensor
+        ["randn(4), 2.0", "randn(4), 0.0"],
+        """
+s = k or x.abs().max()
+y = x / s if s > 1 else x * 2
+return y * max(s, 1e-8)
+""",
+    ),
+    "EarlyReturn": (  # a return in a branch that a tensor's value chooses
+        "randn(5, 3)",
+        """
+class EarlyReturn(Function):
+    @staticmethod
+    def forward(ctx, x):
+        n = x.norm()
+        if n > 1:
+            return x / n
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "HalfCond": (  # a number that only one branch makes an array
+        "randn(5, 3)",
+        """
+class HalfCond(Function):
+    @staticmethod
+    def forward(ctx, x):
+        n = x.norm()
+        scale = 1.0
+        if n > 1.0:
+            inv = 1 / n
+            y = x * inv
+            scale = inv
+        else:
+            y = x
+        return y * scale
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "CondInplace": (  # writes in a branch that a tensor's value chooses
+        "randn(5, 3)",
+        """
+class CondInplace(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.clone()
+        if x.sum() > 0:
+            y.mul_(2)
+            y[0] = 0
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g
+""",
+    ),
+    "NanSkip": (  # a backward that returns zeros for infinities
+        "randn(5, 3)",
+        """
+class NanSkip(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        if torch.isnan(g).any() or torch.isinf(g).any():
+            return torch.zeros_like(g)
+        return g.clamp(-1, 1)
+""",
+    ),
+    "NormClip": (  # a value by item() in a condition and in arithmetic
+        "randn(5, 3)",
+        """
+class NormClip(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, g):
+        norm = g.norm(p=2).item()
+        if norm > 1.0:
+            g = g * (1.0 / norm)
+        return g
+""",
+    ),
+    "RangeOfOneEntry": (  # a scalar takes the place of an array with one entry
+        "randn(5, 3), rand(1) * 0, rand(1) + 1",
+        """
+class RangeOfOneEntry(Function):
+    @staticmethod
+    def forward(ctx, x, low, high):
+        if low is None or (low == 0).all():
+            low = x.min()
+        if (high == 0).all():
+            high = x.max()
+        step = (high - low) / 15 if high.numel() == 1 else low
+        if step.sum() < 0:
+            step, low = x.abs().max(), x.mean()
+        ctx.save_for_backward(low, high)
+        return torch.round((x - low) / step) * step + low
+
+    @staticmethod
+    def backward(ctx, g):
+        low, high = ctx.saved_tensors
+        top = high if (high > low).all() else g.max()
+        return g * top, None, None
+""",
+    ),
+    "PowerOfTwoScale": (  # a helper with a branch on a tensor's value, powers of two exact
+        "randn(4, 3), rand(1)",
+        """
+def rounded(x, scale):
+    if scale < 2 ** -10:
+        power = 0
+    else:
+        power = 1 / scale
+        power = torch.floor(power.log2())
+    scale = 1 / (2 ** power)
+    return torch.round(x / scale) * scale
+
+
+class PowerOfTwoScale(Function):
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(x)
+        return rounded(x, scale)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * (x.abs() < 1), None
+""",
+    ),
+    "OneLine": (  # branches on one line, numbers of two kinds, helpers that answer
+        "randn(3, 4)",
+        """
+def bad(v):
+    if torch.isnan(v).any(): return True
+    return False
+
+def factor(t):
+    if t.mean() > 0: return 2.0
+    return 3
+
+class OneLine(Function):
+    @staticmethod
+    def forward(ctx, x):
+        k = 1
+        if x.sum() > 0: x = x * 2
+        else: x = x - 1
+        if x.mean() > 0:
+            k += 0.5
+        ctx.ok = not bad(x)
+        if x.max() > 2: return x / 2 * k
+        return x * factor(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        if g.norm() > 1: g = g / g.norm()
+        if bad(g):
+            g = torch.zeros_like(g)
+        if ctx.ok:
+            g = g * 2
+        return g
+""",
+    ),
+    "BoundsOfChannels": (  # a scalar that may take the place of an array
+        "randn(3, 6), randn(6), randn(6), array([1.0]), array([1.0])",
+        """
+class BoundsOfChannels(Function):
+    @staticmethod
+    def forward(ctx, x, lo, hi, a, b):
+        if (lo == hi).all():
+            lo, hi = x.min(), x.max()
+        if (a == b).all():
+            a, b = x.amin(), x.amax()
+        ctx.save_for_backward(x)
+        return torch.maximum(x, lo) - hi + a * b
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x, None, None, None, None
+""",
+    ),
+    "AskedDtypes": (  # checks of dtypes and values that raise
+        "randn(4, 3), randint(0, 3, (4,)), 2",
+        """
+class AskedDtypes(Function):
+    @staticmethod
+    def forward(ctx, x, index, least):
+        if index.dtype != torch.int64:
+            raise TypeError(index.dtype)
+        if bool(((index < 0) | (index >= x.shape[1])).any()):
+            raise IndexError("classes")
+        known = index[index != least]
+        if known.numel() and (bool((known < 0).any()) or bool((known > 5).any())):
+            raise IndexError("classes")
+        scale = 2.0 if x.dtype is torch.float16 else 3.0
+        wide = index.dtype in (torch.int64, torch.int16)
+        large = bool(x.sum() > 0)
+        ctx.save_for_backward(x)
+        ctx.scale = scale * (1 + wide)
+        return x * ctx.scale + large
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        if bool(x.argmax()):
+            g = g * 2
+        return g * ctx.scale, None, None
+""",
+    ),
+    "LambdaTable": (  # a table of pairs of functions, one of them on ctx
+        "randn(3, 4), 'tanh'",
+        """
+ACT = {
+    "relu": (torch.relu, lambda x: (x > 0).float()),
+    "tanh": (torch.tanh, lambda x: 1 - torch.tanh(x) ** 2),
+    "gelu": (F.gelu, None),
+}
+
+class LambdaTable(Function):
+    @staticmethod
+    def forward(ctx, x, name):
+        fn, ctx.dfn = ACT[name]
+        ctx.save_for_backward(x)
+        return fn(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * ctx.dfn(x), None
+""",
+    ),
+    "MaskSoftmax": (  # a softmax of selected entries only
+        "randn(7)",
+        """
+class MaskSoftmax(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > -0.5
+        y = torch.zeros_like(x)
+        y[m] = torch.softmax(x[m], dim=0)
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        y, = ctx.saved_tensors
+        return y * (g - (g * y).sum())
+""",
+    ),
+    "MaskAlong": (  # operations along selected entries: softmax, cumsum, reductions
+        "randn(7)",
+        """
+class MaskAlong(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > -0.5
+        y = torch.zeros_like(x)
+        y[m] = F.softmax(x[m], dim=0)
+        z = torch.zeros_like(x)
+        z[m] = torch.cumsum(x[m], -1)
+        w = torch.zeros_like(x)
+        w[m] = x[m].log_softmax(0)
+        s = x[m].sum(0) + x[m].mean(dim=0) + x[m].max()
+        ctx.save_for_backward(y)
+        return y, z, w, s
+
+    @staticmethod
+    def backward(ctx, g, h, i, j):
+        y, = ctx.saved_tensors
+        return y * (g - (g * y).sum())
+""",
+    ),
+    "Registered": (  # functions that a decorator enters, a list that is added to, a number that a function sets
+        "randn(4)",
+        """
+TABLE, STEPS, ALPHA = {}, [torch.tanh], 1.0
+STEPS.append(torch.exp)
+N = 3
+N += 1
+
+
+def register(name):
+    def enter(f):
+        TABLE[name] = f
+        return f
+    return enter
+
+
+@register("square")
+def _square(x):
+    return x ** 2
+
+
+def configure(alpha):
+    global ALPHA
+    ALPHA = alpha
+
+
+configure(4.0)
+
+
+class Registered(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        for step in STEPS:
+            x = step(x)
+        return TABLE["square"](x) * ALPHA * N
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x * ALPHA
+""",
+    ),
+    "RowsSum": (  # sums and means of selected rows
+        "randn(5, 3)",
+        """
+class RowsSum(Function):
+    @staticmethod
+    def forward(ctx, x):
+        r = x[:, 0] > 0
+        k = r.clone()
+        k[0] = False
+        ctx.save_for_backward(r)
+        ctx.n = x.shape[0]
+        return x[r].sum(0) + x[~r].mean(dim=0) + x[x.sum(1) > 0].exp().sum(dim=0)
+
+    @staticmethod
+    def backward(ctx, g):
+        r, = ctx.saved_tensors
+        gx = torch.zeros(ctx.n, g.shape[0], dtype=g.dtype)
+        gx[r] = g
+        return gx
+""",
+    ),
+    "NumpyInside": (  # forward in NumPy
+        "rand(4) + 1",
+        """
+import numpy as np
+
+class NumpyInside(Function):
+    @staticmethod
+    def forward(ctx, x):
+        a = x.detach().cpu().numpy()
+        y = np.sqrt(np.abs(a)) + np.pi
+        ctx.save_for_backward(x)
+        return torch.from_numpy(y).to(x.device)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x.sign() * 0.5 / x.abs().sqrt()
+""",
+    ),
+    "FunctionsByChoice": (  # functions in variables, chosen by Python
+        "randn(3, 4), 3",
+        """
+import functools
+
+
+def activated(x, act=None):
+    if act is None:
+        act = torch.relu
+    return act(x)
+
+
+class FunctionsByChoice(Function):
+    @staticmethod
+    def forward(ctx, x, n):
+        if n > 2:
+            act = torch.sigmoid
+        else:
+            act = torch.tanh
+        ctx.n = n
+        return act(x) + activated(x) + functools.reduce(torch.max, [x[0], x[1], x[2]])
+
+    @staticmethod
+    def backward(ctx, g):
+        f = torch.exp
+        g = f(g)
+        f = torch.sin
+        return torch.ops.aten.mul.Tensor(f(g), ctx.n), None
+""",
+    ),
+    "SortedByNumPy": (  # NumPy's argsort and take_along_axis
+        "randn(4, 3), 0",
+        """
+import numpy as np
+
+
+class SortedByNumPy(Function):
+    @staticmethod
+    def forward(x, dim):
+        array = x.numpy()
+        order = np.argsort(array, axis=dim)
+        back = np.argsort(order, axis=dim)
+        return torch.tensor(np.take_along_axis(array, order, axis=dim)), torch.tensor(order), torch.tensor(back)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        _, ctx.dim = inputs
+        _, order, back = output
+        ctx.mark_non_differentiable(order, back)
+        ctx.save_for_backward(order, back)
+
+    @staticmethod
+    def backward(ctx, g, *_):
+        order, back = ctx.saved_tensors
+        return torch.gather(g, ctx.dim, back), None
+""",
+    ),
+    "MaskedSelectSum": (  # the sum of a masked_select
+        "randn(5, 3)",
+        """
+class MaskedSelectSum(Function):
+    @staticmethod
+    def forward(ctx, x):
+        m = x > 0
+        return torch.masked_select(x, m).sum()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g.expand(5, 3)
+""",
+    ),
+    "MeanOfTheFinite": (  # entries left out that are infinite, then a mean
+        "rand(5, 3)",
+        """
+class MeanOfTheFinite(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ratio = x / (x > 0.2).float().sum(1, keepdim=True)
+        ratio[torch.isinf(ratio)] = 0
+        ratio = ratio.sum(1) / (x[:, 0] > 0.3).float()
+        ratio = ratio[~torch.isinf(ratio)]
+        ctx.save_for_backward(x)
+        return 1 - torch.mean(ratio)
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        return g * x
+""",
+    ),
+    "SeveralEntriesAtOnce": (  # several targets of one value, entries and rows among them
+        "randn(3, 3)",
+        """
+class SeveralEntriesAtOnce(Function):
+    @staticmethod
+    def forward(ctx, x):
+        h = torch.zeros(4, 4)
+        h[0, 1:] = h[1:, 0] = 1
+        h[1, 1] = h[3, 3] = -1.5
+        y = torch.empty_like(x)
+        z = y[0] = x[1] * 2
+        y[1:] = x[1:].exp()
+        v = y[2]
+        y[0] = h[:3, 1] = v
+        y[1] = h[3, :3] = x[0].cos()
+        y[0], y[1] = y[1] * 2, y[0]
+        w = x[0].sin()
+        for t in range(2):
+            y[:, t], w = w * 2, y[:, t + 1] + 1
+        ctx.save_for_backward(x)
+        return y * z, h
+
+    @staticmethod
+    def backward(ctx, g, h):
+        x, = ctx.saved_tensors
+        gx = torch.zeros_like(x)
+        gx[0] = gx[1] = g[0] * x[2]
+        return gx
+""",
+    ),
+    "RunningMaximum": (  # a buffer that forward updates in a branch
+        "randn(4, 3), rand(3)",
+        """
+class RunningMaximum(Function):
+    @staticmethod
+    def forward(ctx, x, limit):
+        if x.abs().max() > limit.max():
+            limit.data.copy_(torch.maximum(limit, x.abs().amax(0)))
+        ctx.save_for_backward(limit)
+        return x / limit, (x > limit).sum()
+
+    @staticmethod
+    def backward(ctx, g, _):
+        limit, = ctx.saved_tensors
+        return g / limit, None
+""",
+    ),
+    "NumpyFft": (  # NumPy's Fourier transforms in forward and backward
+        "randn(6, 6)",
+        """
+from numpy.fft import irfft2, rfft2
+
+class NumpyFft(Function):
+    @staticmethod
+    def forward(ctx, input):
+        numpy_input = input.detach().numpy()
+        return input.new(abs(rfft2(numpy_input)))
+
+    @staticmethod
+    def backward(ctx, grad_output):
+        return grad_output.new(irfft2(grad_output.numpy()))
+""",
+    ),
+    "ScipyConv": (  # SciPy's convolutions, and a write to a NumPy array
+        "randn(8, 8), randn(3, 3), randn(1, 1)",
+        """
+import numpy as np
+from scipy.signal import convolve2d, correlate2d
+
+class ScipyConv(Function):
+    @staticmethod
+    def forward(ctx, image, kernel, bias):
+        image, kernel, bias = image.detach(), kernel.detach(), bias.detach()
+        result = correlate2d(image.numpy(), kernel.numpy(), mode="valid")
+        result += bias.numpy()
+        ctx.save_for_backward(image, kernel, bias)
+        return torch.as_tensor(result, dtype=image.dtype)
+
+    @staticmethod
+    def backward(ctx, g):
+        image, kernel, bias = ctx.saved_tensors
+        g = g.detach().numpy()
+        grad_bias = np.sum(g, keepdims=True)
+        grad_image = convolve2d(g, kernel.numpy(), mode="full")
+        grad_kernel = correlate2d(image.numpy(), g, mode="valid")
+        return torch.from_numpy(grad_image), torch.from_numpy(grad_kernel).float(), torch.from_numpy(grad_bias)
+""",
+    ),
+    "NumpyMethods": (  # methods and sizes of NumPy arrays
+        "randn(3, 5)",
+        """
+import numpy as np
+
+class NumpyMethods(Function):
+    @staticmethod
+    def forward(ctx, x):
+        a = x.detach().cpu().numpy()
+        z = (a - a.mean(axis=1, keepdims=True)) / (a.std(axis=1, keepdims=True) + 1e-3) + a.max(axis=1, keepdims=True)
+        ctx.count = a.size
+        ctx.save_for_backward(x)
+        return torch.from_numpy(z * (2 * a).var())
+
+    @staticmethod
+    def backward(ctx, g):
+        x, = ctx.saved_tensors
+        clipped = np.clip(g.numpy(), a_min=-1, a_max=1) * np.sign(x.numpy())
+        return torch.tensor(clipped, dtype=g.dtype, device=g.device) / ctx.count
+""",
+    ),
+    "NumpySmoothing": (  # a helper that fills a NumPy array
+        "randn(3, 5), 0.7",
+        """
+import numpy as np
+
+def smooth(a, alpha):
+    out = np.zeros(a.shape, dtype=np.float32)
+    out[:, 0] = a[:, 0]
+    for t in range(1, a.shape[1]):
+        out[:, t] = alpha * out[:, t - 1] + (1 - alpha) * a[:, t]
+    return out - out.std()
+
+class NumpySmoothing(Function):
+    @staticmethod
+    def forward(ctx, x, alpha):
+        ctx.alpha = alpha
+        return torch.from_numpy(smooth(x.detach().numpy(), alpha)).to(x.device)
+
+    @staticmethod
+    def backward(ctx, g):
+        a = g.numpy()
+        grad = np.zeros_like(a)
+        carry = np.zeros(a.shape[0], dtype=a.dtype)
+        for t in range(a.shape[1] - 1, 0, -1):
+            carry = ctx.alpha * carry + a[:, t]
+            grad[:, t] = (1 - ctx.alpha) * carry
+        grad[:, 0] = ctx.alpha * carry + a[:, 0]
+        return torch.from_numpy(grad), None
+""",
+    ),
+    "NumpyTable": (  # a constant table of NumPy as a lookup
+        "rand(6) * 4 - 1",
+        """
+import numpy as np
+
+LEVELS = np.array([0.0, 0.5, 2.0, 1.0], dtype=np.float32)
+
+class NumpyTable(Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.scale = np.sqrt(np.prod(x.shape))
+        steps = np.array([1, 2, 1, 3])
+        index = np.clip(np.floor(x.detach().numpy()), 0, 3).astype(np.int64)
+        return torch.from_numpy(LEVELS[index] * steps[index]).float()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g / ctx.scale
 """,
     ),
 }

@@ -175,25 +175,6 @@ class While(Function):
         return torch.addcdiv(torch.zeros_like(g), g, 2 * ctx.x, value=0.5)
 """,
     ),
-    "NumpyInside": (  # forward in NumPy
-        "rand(4) + 1",
-        """
-import numpy as np
-
-class NumpyInside(Function):
-    @staticmethod
-    def forward(ctx, x):
-        a = x.detach().cpu().numpy()
-        y = np.sqrt(np.abs(a)) + np.pi
-        ctx.save_for_backward(x)
-        return torch.from_numpy(y).to(x.device)
-
-    @staticmethod
-    def backward(ctx, g):
-        x, = ctx.saved_tensors
-        return g * x.sign() * 0.5 / x.abs().sqrt()
-""",
-    ),
     "Swish": (  # scripted helpers, symbolic for ONNX
         "randn(4, 5), 1.5",
         """
@@ -334,63 +315,6 @@ class LayersWithoutState(Function):
     def backward(ctx, g):
         (x,) = ctx.saved_tensors
         return g * nn.Tanh()(x)
-""",
-    ),
-    "FunctionsByChoice": (  # functions in variables, chosen by Python
-        "randn(3, 4), 3",
-        """
-import functools
-
-
-def activated(x, act=None):
-    if act is None:
-        act = torch.relu
-    return act(x)
-
-
-class FunctionsByChoice(Function):
-    @staticmethod
-    def forward(ctx, x, n):
-        if n > 2:
-            act = torch.sigmoid
-        else:
-            act = torch.tanh
-        ctx.n = n
-        return act(x) + activated(x) + functools.reduce(torch.max, [x[0], x[1], x[2]])
-
-    @staticmethod
-    def backward(ctx, g):
-        f = torch.exp
-        g = f(g)
-        f = torch.sin
-        return torch.ops.aten.mul.Tensor(f(g), ctx.n), None
-""",
-    ),
-    "SortedByNumPy": (  # NumPy's argsort and take_along_axis
-        "randn(4, 3), 0",
-        """
-import numpy as np
-
-
-class SortedByNumPy(Function):
-    @staticmethod
-    def forward(x, dim):
-        array = x.numpy()
-        order = np.argsort(array, axis=dim)
-        back = np.argsort(order, axis=dim)
-        return torch.tensor(np.take_along_axis(array, order, axis=dim)), torch.tensor(order), torch.tensor(back)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        _, ctx.dim = inputs
-        _, order, back = output
-        ctx.mark_non_differentiable(order, back)
-        ctx.save_for_backward(order, back)
-
-    @staticmethod
-    def backward(ctx, g, *_):
-        order, back = ctx.saved_tensors
-        return torch.gather(g, ctx.dim, back), None
 """,
     ),
     "WithoutBias": (  # save_for_backward and F.linear take None too

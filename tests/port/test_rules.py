@@ -113,13 +113,6 @@ def executed(text):
 
 
 REWRITES = {
-    "a function that is called with a keyword": (
-        "f = (torch.amax, torch.relu)[n]\nz = f(x, dim=1)",
-        (
-            "f = (lambda x, dim=None, keepdim=False: jnp.max(x, axis=dim, keepdims=keepdim), jax.nn.relu)[n]\n"
-            "z = f(x, dim=1)"
-        ),
-    ),
     "a view of a piece that is written to": (
         "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
         "z = x * 1\na, b, c = jnp.split(z, [2, n + 2], axis=1)\nb = -b\nz = z.at[:, 2:n + 2].set(b)\nctx.z = z",
@@ -313,10 +306,6 @@ REWRITES = {
         "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = torch.Tensor(z)",
         "z = []\nfor i in range(3):\n    z += [i, 2 * i]\nw = jnp.array(z, dtype=float)",
     ),
-    "what a mask selects, under its own name": (
-        "z = x * 2\nz = z[z > 0]\nw = z.mean()",
-        "z = x * 2\nw = jnp.mean(z, where=z > 0)",
-    ),
     "the number in an array of one entry": (
         "z = torch.ones(1)\nw = x * z.item()",
         "z = jnp.ones(1)\nw = x * z.reshape(())",
@@ -340,10 +329,6 @@ REWRITES = {
         "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
         "f = lambda t: t * 3\nz = f(x)\nz = z * 2",
     ),
-    "a number or what a chain of branches finds": (
-        "s = x.max()\nif s < 1:\n    z = 1.0\nelif s > n:\n    z = 10.0\nelse:\n    z = s",
-        "s = jnp.max(x)\nz = jnp.where(s < 1, 1.0, jnp.where(s > n, 10.0, s))",
-    ),
     "keywords that touch brackets": (
         (
             "assert(x.is_same_size(y))\nz = (x.exp())if(x.dim())else(y.log())\n"
@@ -354,13 +339,6 @@ REWRITES = {
             "assert x.shape == y.shape\nz = jnp.exp(x) if x.ndim else jnp.log(y)\n"
             "w = [jnp.exp(v) for v in tuple(x) if v.ndim]\nb = n in (x.ndim, 2) or x.size and not (x.ndim is (n))\n"
             "for i in tuple(x): z = z + i\nif (x.ndim > n): z = jnp.exp(y)"
-        ),
-    ),
-    "a loop in a branch": (
-        "if x.sum() > 0:\n    for i in range(3):\n        x = x * y[i]",
-        (
-            "\ndef positive(x):\n    for i in range(3):\n        x = x * y[i]\n    return x\n\n"
-            "def negative(x):\n    return x\n\nx = jax.lax.cond(jnp.sum(x) > 0, positive, negative, x)"
         ),
     ),
     "writes on one line": ("z = x[0]; z.mul_(2); ctx.z = x", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)\nctx.z = x"),
@@ -382,24 +360,10 @@ REWRITES = {
         "if y.requires_grad:\n    ctx.n = 3",
         "if ctx.needs_input_grad[1]:\n    ctx.n = 3",
     ),
-    "a condition of one entry": (
-        "if torch.rand(1) < 0.5: x = -x",
-        "x = jax.lax.cond((jax.random.uniform(key, 1) < 0.5).reshape(()), lambda: -x, lambda: x)",
-    ),
-    "assignments of one variable after each other in a branch": (
-        "s = x.sum()\nif s > 0:\n    z = 0\nelse:\n    z = 1 / s\n    z = z.log()\nw = z * x",
-        "s = jnp.sum(x)\nz = jnp.where(s > 0, 0, jnp.log(1 / s))\nw = z * x",
-    ),
     "keywords from a dictionary": (
         "kw = {'dtype': x.dtype}\nz = torch.ones(3, **kw)",
         "kw = {'dtype': x.dtype}\nz = jnp.ones(3, dtype=kw[\"dtype\"])",
     ),
-    "a function that is passed on": ("z = flag(torch.sigmoid)", "z = flag(jax.nn.sigmoid)"),
-    "a function that is passed to map": (
-        "z = list(map(torch.add, [x], [y]))",
-        "z = list(map(lambda x, other: x + other, [x], [y]))",
-    ),
-    "the default of a lambda": ("f = lambda t, g=torch.exp: g(t)", "f = lambda t, g=jnp.exp: g(t)"),
     "a dtype that a number leaves as it is": (
         "z = (x.float() * y).sum(-1, keepdim=True).div_(x.shape[-1])",
         "z = jnp.sum(x.astype(jnp.float32) * y, axis=-1, keepdims=True) / x.shape[-1]",
@@ -435,10 +399,6 @@ REWRITES = {
         "t = jnp.log(y)\nm = x > t\nx = jnp.where(_mask(m, x), x - _spread(t, m, x), x)",
     ),
     "an unknown value at an index that may be a mask": ("x[y] = x[y] - ctx.t", "x = _set(x, y, x[_index(y)] - ctx.t)"),
-    "several targets of which one is an entry": (
-        "z = x * 1\nz[0], w = y[1], z[0]\nctx.z = z + w",
-        "z = x * 1\nnew_0, new_1 = y[1], z[0]\nz = z.at[0].set(new_0)\nnew_1 = z[0]\nw = new_1\nctx.z = z + w",
-    ),
     "a view of a view whose index reads a real part": (
         "z = x * 1\nz[n.real :].t().mul_(2)\nctx.z = z",
         "z = x * 1\nz = _write(z, lambda a: a[n.real :].T, z[n.real :].T * 2)\nctx.z = z",
@@ -446,16 +406,8 @@ REWRITES = {
     "the present device": ("z = torch.ones(n, device=torch.cuda.current_device())", "z = jnp.ones(n)"),
     "the one unpacked argument": ("z = torch.square(*n)", "z = jnp.square(n[0])"),
     "no_grad": ("with torch.no_grad():\n    z = x.sin()", "z = jnp.sin(x)"),
-    "NumPy of a tensor": ("z = np.exp(x.detach().cpu().numpy())", "z = jnp.exp(jax.lax.stop_gradient(x))"),
     "an annotation with a type of torch's": ("z: torch.Tensor = x.exp()", "z: jax.Array = jnp.exp(x)"),
     "an annotation with a foreign type": ("z: kernel.Result = x.exp()", "z = jnp.exp(x)"),
-    "NumPy's own methods": (
-        "a = x.numpy()\nz = a.std(axis=1) + a.max(0).astype(np.float64) * a.size",
-        "a = x\nz = a.std(axis=1) + a.max(0).astype(float) * a.size",
-    ),
-    "NumPy's keywords": ("z = np.clip(x.numpy(), a_min=0, a_max=n)", "z = jnp.clip(x, min=0, max=n)"),
-    "NumPy's arrays are JAX's": ("a = x.numpy()\nk = isinstance(a, np.ndarray)", "a = x\nk = isinstance(a, jax.Array)"),
-    "a list of arrays": ("z = np.max([x.numpy(), y.numpy()], axis=0)", "z = jnp.max(jnp.asarray([x, y]), axis=0)"),
     "a question about tracing": (
         "if torch.jit.is_scripting():\n    x = x * 3\nelif torch.compiler.is_compiling() or flag:\n    x = x * 2",
         "if flag:\n    x = x * 2",
@@ -469,15 +421,6 @@ REWRITES = {
     "the bool of a tensor": ("z = bool((x > 0).any())\nw = bool(y)", "z = jnp.any(x > 0)\nw = bool(y)"),
     "a scalar of NumPy's": ("z = x / np.sqrt(n)", "z = x / float(np.sqrt(n))"),
     "a small integer's sum": ("z = x.byte().sum()", "z = jnp.sum(x.astype(jnp.uint8), dtype=int)"),
-    "a variable that is one of two functions": (
-        "if flag:\n    f = torch.exp\nelse:\n    f = torch.sin\nz = f(x)",
-        "if flag:\n    f = jnp.exp\nelse:\n    f = jnp.sin\nz = f(x)",
-    ),
-    "a function that reduces tensors": (
-        "z = functools.reduce(torch.max, [x, y])",
-        "z = functools.reduce(lambda x, other: jnp.maximum(x, other), [x, y])",
-    ),
-    "SciPy of a tensor": ("z = special.xlogy(x.numpy(), y.numpy())", "z = jax.scipy.special.xlogy(x, y)"),
     "two statements on a line": ("z = x.exp(); w = x.sin()", "z = jnp.exp(x)\nw = jnp.sin(x)"),
     "a scalar": ("z = x.max().item() * 2", "z = jnp.max(x) * 2"),
     "a whole number of a value": ("z = x * int(y.sum())", "z = x * jnp.sum(y).astype(int)"),
@@ -489,39 +432,7 @@ REWRITES = {
         "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
         "z = jnp.zeros_like(x)\nw = z.reshape(-1)\nw = w.at[n].set(1)\nz = w.reshape(z.shape)\nctx.z = z",
     ),
-    "a branch on a value": (
-        "z = x\nif x.sum() > 0:\n    z = x * 2",
-        "z = x\nz = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: z)",
-    ),
-    "a condition of Python and of a tensor": (
-        "if n is not None and x.sum() > n:\n    x = x * n",
-        "if n is not None:\n    x = jax.lax.cond(jnp.sum(x) > n, lambda: x * n, lambda: x)",
-    ),
-    "Python's part of a condition, last": (
-        "if x.sum() > 0 and flag:\n    x = x * n",
-        "if flag:\n    x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * n, lambda: x)",
-    ),
-    "either of Python and of a tensor": (
-        "if n is None or x.sum() > n:\n    x = x * 2",
-        "if n is None:\n    x = x * 2\nelse:\n    x = jax.lax.cond(jnp.sum(x) > n, lambda: x * 2, lambda: x)",
-    ),
-    "neither of Python nor of a tensor": (
-        "z = x * 2 if not (n is None or x.sum() > n) else x",
-        "z = jax.lax.cond(~(jnp.sum(x) > n), lambda: x * 2, lambda: x) if n is not None else x",
-    ),
-    "a condition that a variable holds": (
-        "z = n is not None and x.sum() > n\nif z:\n    x = x * n",
-        "z = n is not None and jnp.sum(x) > n\nif z is not False:\n    x = jax.lax.cond(z, lambda: x * n, lambda: x)",
-    ),
-    "a number or a tensor's value": (
-        "k = 0\nif x.sum() > 0:\n    k = x.max()",
-        "k = 0\nk = jnp.where(jnp.sum(x) > 0, jnp.max(x), k)",
-    ),
     "a chain of comparisons": ("z = 0 < x.max() < n", "z = (0 < jnp.max(x)) & (jnp.max(x) < n)"),
-    "a scalar for an array that may have one entry": (
-        "if x.sum() > 0:\n    y = y.max()",
-        "y = jax.lax.cond(jnp.sum(x) > 0, lambda: jnp.full_like(y, jnp.max(y)), lambda: y)",
-    ),
     "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "whether gradients are recorded": ("z = torch.is_grad_enabled()", "z = False"),
     "the type of a device": ("z = x.device.type == 'cuda'", "z = False"),
@@ -568,7 +479,6 @@ def test_no_ops(reason):
 
 
 FINDINGS = {
-    "a function of SciPy that JAX has not": ("z = special.kv(n, x.numpy())", "numpy"),
     "unpacked arguments of an unknown number": ("z = x.flatten(*n)", "operation"),
     "the type of a tensor": ("z = type(x) is not torch.Tensor", "operation"),
     "what only tensors have": ('z = hasattr(y, "dim")', "unknown"),
@@ -661,10 +571,6 @@ FINDINGS = {
         "alias",
     ),
     "a write in a loop over one tensor twice": ("z = x * 1\nfor t in (z, z):\n    t[0] /= 2\nw = z", "alias"),
-    "a write to what a condition on tensors chooses": (
-        "a = x.exp()\nb = x.sin()\nz = a if a.sum() > 0 else b\nz[0] = 2\nw = a",
-        "alias",
-    ),
     "a write beside a view of an earlier round": (
         "z = x * 1\nw = z[:1]\nfor t in z.split(1):\n    t[0] = 1\n    w = t\nv = w",
         "alias",
@@ -676,23 +582,8 @@ FINDINGS = {
     "an attribute of a tensor": ("w = x.exp()\nz = w * w.scale", "unknown"),
     "out= that may be None": ("f = lambda: torch.exp(x, out=y if flag else None)", "alias"),
     "a size of a tensor": ("z = x.reshape(torch.Size(y.abs()))", "untraced"),
-    "an object that works on NumPy arrays": ("z = n.compute({'x': x.detach().numpy()})", "numpy"),
     "unknown name": ("z = mystery(x)", "unknown"),
     "another module": ("z = kernel(x)", "supply"),
-    "SciPy whose result has no known shape": ("z = special.airy(x.numpy())", "numpy"),
-    "SciPy that may be complex": ("from scipy.linalg import sqrtm\nz = sqrtm(x.numpy())", "numpy"),
-    "a method of NumPy's that writes in place": ("a = x.numpy()\na.sort()", "numpy"),
-    "NumPy's entries where": ("a = x.numpy()\nz = np.where(a > 0)", "untraced"),
-    "an option of NumPy's alone": ("a = x.numpy()\nz = np.divide(a, a, where=a > 0)", "numpy"),
-    "an option of SciPy's alone": (
-        "from scipy.signal import convolve2d\nz = convolve2d(x, y, 'same', 'wrap')",
-        "numpy",
-    ),
-    "a view that NumPy may give": ("a = x.numpy()\nb = np.squeeze(a)\nb[0] = 1\nz = a", "alias"),
-    "a copy that NumPy may make": ("a = x.numpy()\nb = np.asarray(a, dtype=np.float64)\nb[0] = 1\nz = a", "alias"),
-    "out= of NumPy": ("a = x.numpy()\nnp.clip(a, 0, 1, out=a)", "numpy"),
-    "a tensor or an array of NumPy": ("a = x\nif flag:\n    a = x.numpy()\nz = a.std()", "numpy"),
-    "NumPy's swap of what may be numbers or rows": ("a = x.numpy()\nt = a[0]\na[0] = a[1]\na[1] = t\nz = a", "alias"),
     "Python's generator": ("import random\nz = x * random.random()", "random"),
     "NumPy's generator, of what jax.random has not": ("z = x * np.random.zipf(2.0, x.shape)", "random"),
     "NumPy's generator, of an unknown shape": ("z = x * np.random.rand(*n)", "random"),
@@ -856,10 +747,6 @@ FINDINGS = {
     ),
     "unpacked arguments of one signature or another": ("z = torch.max(*n)", "operation"),
     "unpacked arguments of a write": ("x.clamp_(*n)", "operation"),
-    "NumPy of a constant or of a tensor": (
-        "def f(a):\n    return np.asanyarray(a).astype(a.dtype)\nz = f(np.arange(3))\nw = f(x.numpy())",
-        "numpy",
-    ),
     "a write behind a condition": ("z = x * 1\nw = flag and z.mul_(2)\nctx.z = z", "alias"),
     "a write in one branch, after another write": (
         "z = x * 1\nw = z.add_(1) * (z.mul_(2) if flag else z)\nctx.z = z",
@@ -884,7 +771,6 @@ FINDINGS = {
         "for i in range(3, 0, -1):\n    x = x * 2\n    if x.sum() > 10:\n        return x * i",
         "untraced",
     ),
-    "numpy that JAX has not": ("z = np.unwrap(x.numpy())", "numpy"),
 }
 
 
@@ -1029,7 +915,7 @@ def twice(n):
     return build(n) * 2
 
 TABLE = twice(3)
-OPS = {"build": build, "exp": torch.exp, "twice": lambda n: twice(n)}
+OPS = {"build": build, "exp": lambda x: torch.exp(x), "twice": lambda n: twice(n)}
 if len(OPS) > 2:
     def scale(x):
         return twice(x) if x is None else x * 2
@@ -1223,44 +1109,6 @@ def test_a_list_that_grows_until_a_value_ends_the_loop():
     assert "so is the length of z: fill an array of fixed length instead" in finding.message
 
 
-def test_a_number_that_a_branch_changes_is_a_number_inside_of_it():
-    """Python's own `if` on it runs while JAX traces the branch."""
-    body = "if x.sum() > 0:\n    if k % 2 == 0:\n        x = x * 3\n    k = k + 1\n    x = x + k"
-    run = jax.jit(executed(_OF_NUMBER.format(body.replace("\n", "\n        ")))["C"].apply)
-    assert run(jnp.ones(2)).tolist() == [18, 18]
-    assert run(-jnp.ones(2)).tolist() == [-2, -2]
-
-
-_OF_NUMBER = """
-import torch
-class C(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x: torch.Tensor):
-        k = 2
-        {}
-        return x * k
-    @staticmethod
-    def backward(ctx, g):
-        return g
-"""
-
-
-def test_branches_that_draw_and_return():
-    """A key that a branch splits is its function's argument."""
-    text = (
-        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
-        "        gate = torch.rand(1)\n        if gate.item() < 0.5:\n"
-        "            a = torch.rand(x.size(0))\n            a = a.view(-1, 1).expand_as(x)\n"
-        "            return x + a + torch.rand_like(x)\n        else:\n            return x\n"
-        "    @staticmethod\n    def backward(ctx, g):\n        return g\n"
-    )
-    names = executed(text)
-    x = jnp.zeros((3, 2))
-    drawn = [jax.jit(names["C"].apply)(x, jax.random.key(k)) for k in range(20)]
-    assert {bool(y.any()) for y in drawn} == {True, False}
-    assert all(len(set(y.ravel().tolist())) == 6 for y in drawn if y.any())
-
-
 def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
     """PyTorch takes fewer gradients where the last inputs are left to their defaults."""
     text = (
@@ -1305,8 +1153,7 @@ def test_what_is_unpacked_is_known_by_its_use(unpacked):
         f"        {unpacked}\n        ctx.save_for_backward(w)\n        if w > 0:\n            w = w * 2\n"
         "        return w + torch.zeros(k)\n    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
     )
-    assert "jax.lax.cond" in port_source(text).code
-    assert not port_source(text).findings
+    assert [(f.line, f.code) for f in port_source(text).findings] == [(7, "untraced")]
 
 
 @pytest.mark.parametrize(

@@ -27,10 +27,6 @@ TIDIED = {
     ),
     "a copy that is only read": ("z = x.clone()\nreturn z * z", "return x * x"),
     "a copy that is added to": ("z = x.clone()\nz += y * 2\nreturn z", "z = x + y * 2\nreturn z"),
-    "a copy that a function of JAX's reads at once": (
-        "z = x.clone()\nz = z / 2 if z.sum() > 0 else z\nreturn z",
-        "z = jax.lax.cond(jnp.sum(x) > 0, lambda: x / 2, lambda: x)\nreturn z",
-    ),
     "an array that is overwritten": (
         "z = torch.empty_like(x)\nz = torch.exp(x, out=z)\nreturn z",
         "z = jnp.exp(x)\nreturn z",

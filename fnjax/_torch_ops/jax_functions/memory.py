@@ -67,47 +67,6 @@ def _update(x, index, new):
     return x.at[index].set(new[index])
 
 
-def _axes(side, rest):
-    """Return the axes of one side of an einops pattern; those in parentheses are merged, `rest` are those of `...`."""
-    groups, grouped, ones = [], False, 0
-    for word in side.replace("(", " ( ").replace(")", " ) ").split():
-        if word in "()":
-            grouped = word == "("
-            groups += [[]] if grouped else []
-            continue
-        ones += word == "1"
-        names = rest if word == "..." else [f"1 {ones}"] if word == "1" else [word]
-        if grouped:
-            groups[-1] += names
-        else:
-            groups += [[name] for name in names]
-    return groups
-
-
-def _rearrange(tensor, pattern, reduction=None, **sizes):
-    """Rearrange the axes of a tensor by an einops pattern; omitted axes are reduced."""
-    x = jnp.stack(tensor) if isinstance(tensor, (list, tuple)) else tensor
-    left, right = pattern.split("->")
-    rest = [f"... {i}" for i in range(x.ndim - len(_axes(left, [])))]
-    left, right = _axes(left, rest), _axes(right, rest)
-    if len(left) != x.ndim:
-        raise ValueError(f"{pattern!r} has {len(left)} axes on its left, the array {x.ndim}")
-    sizes.update({name: 1 for group in left + right for name in group if name.startswith("1 ")})
-    for size, group in zip(x.shape, left, strict=True):
-        open_ = [name for name in group if name not in sizes]
-        sizes.update({name: size // math.prod(sizes[n] for n in group if n in sizes) for name in open_[:1]})
-    names, kept = [name for group in left for name in group], [name for group in right for name in group]
-    x = x.reshape([sizes[name] for name in names])
-    gone = tuple(i for i, name in enumerate(names) if name not in kept)
-    x = getattr(jnp, reduction)(x, axis=gone) if reduction else x.squeeze(gone)
-    names = [name for name in names if name in kept]
-    for name in kept:
-        if name not in names:
-            x = jnp.broadcast_to(x[..., None], (*x.shape, sizes[name]))
-            names.append(name)
-    return x.transpose([names.index(name) for name in kept]).reshape([math.prod(sizes[n] for n in g) for g in right])
-
-
 def _strides(x):
     """Return the strides of a row-major array, in elements."""
     return tuple(math.prod(x.shape[axis + 1 :]) for axis in range(x.ndim))

@@ -12,7 +12,7 @@ add_lines("""
 .size | input, dim | input.shape[dim] | whole
 .ndim | input | input.ndim | rank attribute
 .dim .ndimension | input | input.ndim | rank
-+numel .nelement | input | input.size | whole | jnp.sum({m})
++numel .nelement | input | input.size | whole
 .dtype | input | input.dtype | dtype attribute
 .itemsize | input | input.dtype.itemsize | static attribute
 .element_size | input | input.dtype.itemsize | static

@@ -258,8 +258,7 @@ for _name, _function in {
     "log_softmax": "jax.nn.log_softmax(input, axis=(dim))",
 }.items():
     for _names, _signature in ((f"F.{_name}", _LEGACY), (f"+{_name} special.{_name}", "input, dim, dtype=None")):
-        _where = f"jax.nn.{_name}({{x}}, axis=None, where={{m}})"
-        add_operation(_names, _signature, _make_softmax(_function), "float", rows=True, along=True, where=_where)
+        add_operation(_names, _signature, _make_softmax(_function), "float", rows=True, along=True)
 add_operation("F.softmin", _LEGACY, _make_softmax("jax.nn.softmax(-(input), axis=(dim))"), "float")
 
 

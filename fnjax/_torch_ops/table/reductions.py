@@ -5,25 +5,25 @@ from fnjax._torch_ops.registry import add_lines, add_operation, mark_column
 from fnjax._torch_ops.signature import MISSING
 
 add_lines("""
-+sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes | jnp.sum({x}, where={m})
++sum | input, dim=None, keepdim=False, *, dtype=None | jnp.sum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large axes
 +nansum | input, dim=None, keepdim=False, *, dtype=None | jnp.nansum(input, axis=dim, keepdims=keepdim, dtype=dtype) | same large axes
-+mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float total axes | jnp.mean({x}, where={m})
++mean | input, dim=None, keepdim=False, *, dtype=None | jnp.mean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float total axes
 +nanmean | input, dim=None, keepdim=False, *, dtype=None | jnp.nanmean(input, axis=dim, keepdims=keepdim, dtype=dtype) | float axes
-+prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large | jnp.prod({x}, where={m})
++prod | input, dim=None, keepdim=False, *, dtype=None | jnp.prod(input, axis=dim, keepdims=keepdim, dtype=dtype) | same total large
 +amax | input, dim=None, keepdim=False | jnp.max(input, axis=dim, keepdims=keepdim) | same total axes
 +amin | input, dim=None, keepdim=False | jnp.min(input, axis=dim, keepdims=keepdim) | same total axes
-+all | input, dim=None, keepdim=False | jnp.all(input, axis=dim, keepdims=keepdim) | bool total | jnp.all({x}, where={m})
-+any | input, dim=None, keepdim=False | jnp.any(input, axis=dim, keepdims=keepdim) | bool total | jnp.any({x}, where={m})
++all | input, dim=None, keepdim=False | jnp.all(input, axis=dim, keepdims=keepdim) | bool total
++any | input, dim=None, keepdim=False | jnp.any(input, axis=dim, keepdims=keepdim) | bool total
 +argmax | input, dim=None, keepdim=False | jnp.argmax(input, axis=dim, keepdims=keepdim) | int
 +argmin | input, dim=None, keepdim=False | jnp.argmin(input, axis=dim, keepdims=keepdim) | int
 +aminmax | input, *, dim=None, keepdim=False | (jnp.min(input, axis=dim, keepdims=keepdim), jnp.max(input, axis=dim, keepdims=keepdim)) | pair fields=min,max
 +count_nonzero | input, dim=None | jnp.count_nonzero(input, axis=dim) | int axes
 +logsumexp special.logsumexp | input, dim, keepdim=False | jax.nn.logsumexp(input, axis=dim, keepdims=keepdim) | float
-+max | input | jnp.max(input) | same total | jnp.max({x}, where={m}, initial=-jnp.inf)
++max | input | jnp.max(input) | same total
 +max | input, other: tensor | jnp.maximum(input, other) | promoted
-+min | input | jnp.min(input) | same total | jnp.min({x}, where={m}, initial=jnp.inf)
++min | input | jnp.min(input) | same total
 +min | input, other: tensor | jnp.minimum(input, other) | promoted
-~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large precise along | jnp.cumsum(jnp.where({m}, {x}, 0)).reshape(jnp.shape({x}))
+~cumsum | input, dim, *, dtype=None | jnp.cumsum(input, axis=dim, dtype=dtype) | same large precise along
 ~cumprod | input, dim, *, dtype=None | jnp.cumprod(input, axis=dim, dtype=dtype) | same large precise along
 +logcumsumexp | input, dim | _logcumsumexp(input, axis=dim) | float precise
 +cummax | input, dim | _cummax(input, axis=dim) | pair fields=values,indices
@@ -50,7 +50,7 @@ torch.searchsorted | sorted_sequence, input, *, out_int32=False, right=False, si
 torch.cumulative_trapezoid | y, x=None, *, dx=1, dim=-1 | _cumulative_trapezoid(y, x, dx=dx, axis=dim) | float
 torch.trapezoid torch.trapz | y, x=None, *, dx=1.0, dim=-1 | jax.scipy.integrate.trapezoid(y, x=x, dx=dx, axis=dim) | float
 torch.frobenius_norm | input, dim=None, keepdim=False | jnp.linalg.vector_norm(input, axis=dim, keepdims=keepdim) | float
-linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float total axes | jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())
+linalg.norm | A, ord=None, dim=None, keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=ord, axis=dim, keepdims=keepdim) | float total axes
 linalg.vector_norm | x, ord=2, dim=None, keepdim=False, *, dtype=None | jnp.linalg.vector_norm(x, axis=dim, keepdims=keepdim, ord=ord) | float axes
 linalg.matrix_norm | A, ord="fro", dim=(-2, -1), keepdim=False, *, dtype=None | jnp.linalg.norm(A, ord=(ord), axis=(dim), keepdims=keepdim) | float
 .sum_to_size | input, *size | _sum_to_size(input, size) | same large
@@ -108,8 +108,8 @@ def _make_spread(function: str) -> Template:
 
 
 _SPREAD = "input, dim=None, unbiased=True, keepdim=False, *, correction=1"
-add_operation("+std", _SPREAD, _make_spread("jnp.std"), "float", axes=True, where="jnp.std({x}, where={m}, ddof=1)")
-add_operation("+var", _SPREAD, _make_spread("jnp.var"), "float", axes=True, where="jnp.var({x}, where={m}, ddof=1)")
+add_operation("+std", _SPREAD, _make_spread("jnp.std"), "float", axes=True)
+add_operation("+var", _SPREAD, _make_spread("jnp.var"), "float", axes=True)
 
 
 def _make_with_mean(function: str) -> Template:
@@ -203,7 +203,6 @@ for _name in ("torch.norm", ".norm"):
         "float",
         total=True,
         axes=True,
-        where="jnp.linalg.norm(jnp.where({m}, {x}, 0).ravel())",
     )
 
 

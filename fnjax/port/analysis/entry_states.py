@@ -62,7 +62,7 @@ def make_start_state(program: Program, routine: Routine) -> State:
                     element=passed.element or value.element,
                     parts=passed.parts,
                     rows=passed.rows,
-                ).with_origin(numpy=passed.origin.numpy)
+                )
             if passed is None or routine.role == "forward":
                 has_gradient = i - routine.first in always
                 left_out = may_be_left_out(param, routine.node, program.inference, has_gradient)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import find_effects, join_effects
 from fnjax.port.analysis.expr import (
     Diagnostics,
     Expr,
@@ -74,7 +73,6 @@ class Evaluator(ExpressionEvaluator):
         """Return the translation of a block."""
         if isinstance(body, cst.SimpleStatementSuite):
             lines: Statements = self.port_line(cst.SimpleStatementLine(body.body), alone=False)
-            self.effects = self.effects.add_effects(find_effects(lines))
             small = list_small_statements(lines)
             if len(lines) == 1 and len(small) == len(body.body):
                 return body if all(map(is_, small, body.body)) else body.with_changes(body=small)
@@ -85,28 +83,11 @@ class Evaluator(ExpressionEvaluator):
     def port_block(self, body: Sequence[cst.BaseStatement]) -> Statements:
         """Return the translation of statements that follow each other."""
         result: Statements = []
-        for i, first in enumerate(body):
-            statement = self._put_rest_in_else(first, body[i + 1 :])
+        for statement in body:
             result += self.port_statement(statement)
-            if statement is not first:
-                break
             if isinstance(statement, cst.If) and result and _is_return(result[-1]):  # its condition is known
                 break
         return result
-
-    def _put_rest_in_else(self, node: cst.BaseStatement, rest: Sequence[cst.BaseStatement]) -> cst.BaseStatement:
-        """Return `if t: return a` on a tensor's value with what follows it as its `else`, so that both return."""
-        if not (rest and isinstance(node, cst.If) and node.orelse is None and _is_return(node.body.body[-1])):
-            return node
-        try:
-            with self.speculate():
-                traced = self.is_traced(self.port(node.test).value)
-        except Stop:
-            return node
-        made: cst.BaseStatement = self.keep_one(
-            ("rest", node), lambda: place_at(self, node.with_changes(orelse=cst.Else(cst.IndentedBlock(rest))), node)
-        )
-        return made if traced else node
 
     def port_statement(self, node: cst.BaseStatement) -> Statements:
         """Return the translation of one statement."""
@@ -232,10 +213,8 @@ class Evaluator(ExpressionEvaluator):
 
     def join_branches(self, branches: Sequence[Region]) -> None:
         """Continue after all of the branches, with what each has found."""
-        effects = self.effects.add_effects(join_effects(branch.effects for branch in branches))
         for branch in branches:
             self.add_region(branch)
-        self.effects = effects
         ends = [branch.end for branch in branches if not branch.leaves]
         if ends:
             self.go_on_with(join_states(ends, self.name_branch(self.current)))
@@ -265,7 +244,7 @@ class Evaluator(ExpressionEvaluator):
         """Return one iteration of a loop; `enter` binds what each begins with."""
         start = self._settle_loop(node, enter, body)
         any_iteration = self.evaluate_iteration(node, enter, body, start)
-        self.add_region(replace(any_iteration, effects=any_iteration.effects.repeated))
+        self.add_region(any_iteration)
         self.go_on_with(any_iteration.end.copy_joined(start))
         return any_iteration
 

@@ -56,14 +56,12 @@ class Selection:
         condition: where they are, among all elements.
         mask: the mask, as it was given.
         base: the array that it selects from, where the condition is the mask broadcast over the array's axes.
-        one_axis: whether the selected elements have one axis.
         reads: the variables in the condition, with their versions.
     """
 
     condition: cst.BaseExpression
     mask: cst.BaseExpression
     base: cst.BaseExpression | None
-    one_axis: bool
     reads: frozenset[tuple[str, int]]
 
 
@@ -186,12 +184,6 @@ def list_statements(body: cst.BaseSuite) -> Statements:
     if isinstance(body, cst.IndentedBlock):
         return list(body.body)
     return [cst.SimpleStatementLine(body.body)]  # type: ignore[arg-type] # one line
-
-
-def list_else_blocks(node: cst.If) -> list[cst.BaseSuite]:
-    """Return the block of `else`, or that of `elif` as a block."""
-    orelse = node.orelse
-    return [cst.IndentedBlock([orelse])] if isinstance(orelse, cst.If) else [orelse.body] if orelse else []
 
 
 def parse(text: str) -> cst.BaseExpression:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import NOTHING, find_effects
 from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Statements, Stop
 from fnjax.port.analysis.regions import Region
 from fnjax.port.analysis.registry import find_node_rules, find_rules
@@ -21,7 +19,6 @@ from fnjax.port.result import Finding
 from fnjax.port.source.records import list_decorators
 from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
 from fnjax.port.torch.expressions import TemplateFiller
-from fnjax.port.tree.located import list_children
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
@@ -31,7 +28,6 @@ _CALLBACK = (
 )
 LAUNCHING = "write kernel[grid](...) where it runs, with the name of the kernel"
 _FIT = TemplateFiller({}, frozenset())
-_OPERATORS = (cst.BinaryOperation, cst.UnaryOperation, cst.Comparison, cst.Subscript)
 
 
 Operands = dict[int, tuple[cst.CSTNode, Expr]]  # expressions by identity, with their translations and values
@@ -54,7 +50,6 @@ class ExpressionEvaluator(Variables):
         self.memo: Operands = {}
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.returns: list[Value] = []
-        self.effects = NOTHING  # of what was evaluated so far
         # the evaluations through statements: what was known next to the state, the state, what was found
         self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
         self.materialised = routine.materialised  # as it was when this evaluation began
@@ -136,17 +131,16 @@ class ExpressionEvaluator(Variables):
             start: what holds where it begins, if not what holds now.
         """
         around = self.current, self.state, self.memo, self.diagnostics, self.before
-        found = self.returns, self.effects
+        found = self.returns
         region = Region((start or self.state).copy(), Diagnostics(keys=self.diagnostics.keys))
         self.state, self.diagnostics, self.before, self.memo = region.end, region.diagnostics, region.before, {}
-        self.returns, self.effects = region.returns, NOTHING
+        self.returns = region.returns
         try:
             yield region
         finally:
             region.end, region.before, region.returns = self.state, self.before, self.returns
-            region.effects = self.effects
             self.current, self.state, self.memo, self.diagnostics, self.before = around
-            self.returns, self.effects = found
+            self.returns = found
 
     def commit(self, region: Region) -> Any:
         """Take over the state and all findings of a speculative evaluation, and return its translation."""
@@ -159,7 +153,6 @@ class ExpressionEvaluator(Variables):
         self.diagnostics.add_diagnostics(region.diagnostics)
         self.before += region.before
         self.returns += region.returns
-        self.effects = self.effects.add_effects(region.effects)
 
     def go_on_with(self, state: State) -> None:
         """Continue with another state; forget the translations of expressions in the present one."""
@@ -174,7 +167,6 @@ class ExpressionEvaluator(Variables):
         if region is None:
             with self.speculate() as region:
                 region.made = evaluated()
-                self.effects = self.effects.add_effects(find_effects(region.made))
             earlier.append((around, start, region))
         return [*self.commit(region)]
 
@@ -203,24 +195,8 @@ class ExpressionEvaluator(Variables):
             )
         if LOST in expr.value.mask:
             self.need_entries(expr.value)
-        if isinstance(node, _OPERATORS) and expr.value.is_tensor:
-            expr = replace(expr, value=self._mark_numpy(node, expr.value))
         self.memo[id(node)] = (node, expr)
         return expr
-
-    def _mark_numpy(self, node: cst.BaseExpression, value: Value) -> Value:
-        """Mark an operator's result as an array of NumPy if its operands are; a scalar of NumPy is a copy."""
-        if isinstance(node, cst.Subscript):
-            numpy, memref = self.port(node.value).value.origin.numpy, value.memref
-            if numpy and value.rank is None and memref is not None:
-                memref = memref.doubtful
-            memref = self.make_memref(node) if numpy and value.rank == 0 else memref
-            return replace(value, memref=memref).with_origin(numpy=numpy)
-        operands = [self.port(n).value for n in reversed(list_children(node)) if isinstance(n, cst.BaseExpression)]
-        if isinstance(node, cst.Comparison):
-            operands += [self.port(c.comparator).value for c in node.comparisons]
-        flags = {o.origin.numpy for o in operands if o.is_tensor}
-        return value.with_origin(numpy=flags.pop() if len(flags) == 1 else False)
 
     @contextlib.contextmanager
     def take(self, operands: Operands) -> Iterator[None]:

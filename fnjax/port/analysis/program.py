@@ -273,7 +273,7 @@ class Program:
     @property
     def importable(self) -> frozenset[str]:
         """The libraries next to Python's own of which a port may import what the source does."""
-        return frozenset({"numpy", "packaging", "scipy", *self.used})
+        return frozenset({"numpy", "packaging", "scipy", "einops", "opt_einsum", *self.used})
 
     @property
     def top_item(self) -> cst.CSTNode:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fnjax.port.analysis.effects import NOTHING, Effects
 from fnjax.port.analysis.expr import Diagnostics, Prologue
 from fnjax.port.known.facts import Value
 from fnjax.port.known.state import State
@@ -21,7 +20,6 @@ class Region:
         diagnostics: what it has found and needs.
         before: the statements in front of the one that it is in.
         returns: the values of its `return` statements.
-        effects: its effects.
         leaves: whether nothing after it is reached from it.
     """
 
@@ -30,10 +28,4 @@ class Region:
     made: Any = None
     before: Prologue = field(default_factory=Prologue)
     returns: list[Value] = field(default_factory=list)
-    effects: Effects = NOTHING
     leaves: bool = False
-
-    @property
-    def untraced(self) -> bool:
-        """True if something in it needs concrete values, so that it runs outside jit only."""
-        return bool(self.diagnostics.concrete)

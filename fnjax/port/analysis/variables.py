@@ -37,7 +37,6 @@ class Surroundings:
         unrolled: which of the copies of an expression is evaluated.
         loops: those around.
         untaken: blocks that do not run where the present one does.
-        waiting: variables of the porter's own that are still to be read.
     """
 
     grad_enabled: bool = False
@@ -47,7 +46,6 @@ class Surroundings:
     unrolled: str = ""
     loops: tuple[cst.CSTNode, ...] = ()
     untaken: tuple[cst.CSTNode, ...] = ()
-    waiting: frozenset[str] = frozenset()
 
 
 class Variables:
@@ -66,10 +64,6 @@ class Variables:
             yield
         finally:
             self.here = around
-
-    def await_reads(self, names_: set[str]) -> contextlib.AbstractContextManager[None]:
-        """Return the context in which variables of the porter's own are still to be read."""
-        return self.enter(waiting=self.here.waiting | names_)
 
     def enter_conditional(self, repeated: bool = False) -> contextlib.AbstractContextManager[None]:
         """Return the context of an expression that may not be evaluated, or (`repeated`) more than once."""
@@ -174,7 +168,7 @@ class Variables:
             entries: whether only reads of its elements matter, not those of its dtype.
         """
         name = name.partition("[")[0]
-        if name.startswith("ctx") or name in self.routine.gives or name in self.here.waiting:
+        if name.startswith("ctx") or name in self.routine.gives:
             return True
         position = self.program.source.locate
         inside = self.routine.list_names_in(self.current)

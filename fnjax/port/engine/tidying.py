@@ -138,8 +138,8 @@ def _read_new_array(value: cst.BaseExpression) -> NewArray | None:
 
 def _replace_reads(statement: Any, name: str, value: cst.BaseExpression, new: NewArray | None) -> Any:
     """Return a statement that reads a value in place of a variable; None if that does not do."""
-    passed = (a for c in list_nodes(statement, cst.Call) if unparse(c.func).startswith(("jax.", "_")) for a in c.args)
-    at_once = {id(a.value) for a in passed}  # functions that are called before the statement ends
+    passed = (a for c in list_nodes(statement, cst.Call) if unparse(c.func).startswith("_") for a in c.args)
+    at_once = {id(a.value) for a in passed}  # support functions call them before the statement ends
     if any(name in find_names(n) and id(n) not in at_once for n in list_nodes(statement, cst.Lambda)):
         return None
     small = find_small_statement(statement)

@@ -108,13 +108,13 @@ class Origin:
     """Facts about what a value is in the source, where it is something else in the port.
 
     Attributes:
-        numpy: an array of NumPy, whose methods are NumPy's; None if that is not known.
+        numpy: a constant of NumPy's.
         python: a Python number, for which the port has a scalar array.
         wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
         mixed: a tensor on one path through the function, on another a Python value, or it is not known what.
     """
 
-    numpy: bool | None = False
+    numpy: bool = False
     python: bool = False
     wide: bool = False
     mixed: bool = False
@@ -124,7 +124,7 @@ class Origin:
         if self is other:
             return self
         return Origin(
-            self.numpy if self.numpy == other.numpy else None,
+            self.numpy and other.numpy,
             self.python or other.python,
             self.wide or other.wide,
             self.mixed or other.mixed,
@@ -133,17 +133,15 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Nullness:
-    """Knowledge of whether a value may be None, or is decided by Python.
+    """Knowledge of whether a value may be None.
 
     Attributes:
         optional: None on one path through the function.
         left_out: an argument that may be None, as far as is known.
-        guard: for a condition that Python may decide before it evaluates tensors, the truth value that it has then.
     """
 
     optional: bool = False
     left_out: bool = False
-    guard: bool | None = None
 
 
 SAME = Origin()
@@ -326,7 +324,7 @@ def join_values(a: Value, b: Value) -> Value:
         exact=a.exact if a.exact == b.exact else "?",
         rows=min(a.rows, b.rows),
         origin=replace(origin, mixed=True) if a.kind != b.kind and "tensor" in {a.kind, b.kind} else origin,
-        null=Nullness(a.null.optional or b.null.optional, a.null.left_out or b.null.left_out, _join_guards(a, b)),
+        null=Nullness(a.null.optional or b.null.optional, a.null.left_out or b.null.left_out),
     )
 
 
@@ -359,14 +357,6 @@ def find_any_element(container: Value) -> Value:
     if container.is_tensor:
         return Value("tensor", container.dtype, container.rank - 1 if container.rank else None, memref=memref)
     return replace(UNKNOWN, memref=memref) if memref else UNKNOWN
-
-
-def _join_guards(a: Value, b: Value) -> bool | None:
-    """Return the truth value that a condition has where it is Python's and not an array; None if not known."""
-    for one, other in ((a, b), (b, a)):
-        if isinstance(one.literal, bool) and other.traced and other.dtype == "bool":
-            return one.literal if other.null.guard in {None, one.literal} else None
-    return a.null.guard if a.null.guard is b.null.guard else None
 
 
 def _join_memrefs(a: MemRef | None, b: MemRef | None) -> MemRef | None:

@@ -30,14 +30,14 @@ def describe_foreign(ev: Evaluator, node: cst.BaseExpression, name: str) -> Valu
 
 # Python's own modules, and those of others that know nothing of tensors: a port imports them as the source does.
 OF_PYTHON = sys.stdlib_module_names | {"packaging"}
-_OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})
+OF_ANY_ARRAYS = frozenset({"einops", "opt_einsum"})  # theirs take JAX's arrays as well
 
 
 def is_foreign(name: str) -> bool:
     """Return whether a qualified name is one of another library, which the output cannot import."""
     return bool(name) and not (
         name.startswith(("?", "file:", "function:", "builtins.", "instance:", "ctx", "super", "cls"))
-        or name.split(".", maxsplit=1)[0] in {"numpy", "fnjax", "jax", "torch"} | OF_PYTHON
+        or name.split(".", maxsplit=1)[0] in {"numpy", "fnjax", "jax", "torch"} | OF_PYTHON | OF_ANY_ARRAYS
     )
 
 
@@ -51,7 +51,4 @@ def report_unknown_library(node: cst.CSTNode, name: str) -> None:
         raise Stop(node, "unknown", f"the file does not say what {own!r} is")
     if not is_foreign(name):
         return
-    remedy, root = "put a JAX function of that name in its place", name.split(".", maxsplit=1)[0]
-    if root in _OF_ANY_ARRAYS:
-        remedy = f"{root} takes JAX's arrays too: import it in the port"
-    raise Stop(node, "supply", f"{name} is of another module; {remedy}")
+    raise Stop(node, "supply", f"{name} is of another module; put a JAX function of that name in its place")

@@ -66,7 +66,7 @@ def port_isinstance(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     expr = ev.port(subject.value)
     options = [e.value for e in kinds.value.elements] if isinstance(kinds.value, cst.Tuple) else [kinds.value]
     names = [ev.find_name(o) for o in options]
-    arrays = ARRAYS | _SOME | ({"numpy.ndarray"} if expr.value.origin.numpy else frozenset())
+    arrays = ARRAYS | _SOME
     if all(n in _NEVER or ev.program.list_meanings(unparse(o)) & _NEVER for n, o in zip(names, options, strict=True)):
         return make_answer(False)
     made: list[cst.BaseExpression] = options
@@ -96,7 +96,7 @@ def port_hasattr(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if len(node.args) != 2:
         return None
     subject, attr = ev.port(node.args[0].value).value, read_literal(node.args[1].value)
-    if subject.kind in {"static", "object"} or subject.origin.numpy or not isinstance(attr, str):
+    if subject.kind in {"static", "object"} or not isinstance(attr, str):
         return None
     known = find_operation(f"torch.Tensor.{attr}") is not None
     if subject.is_tensor:

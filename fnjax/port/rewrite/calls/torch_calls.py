@@ -15,9 +15,8 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax._torch_ops.record import VANISH
 from fnjax._torch_ops.signature import NOT_PROMOTING, SHAPES
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, LIST, ROW, SIZE, STATIC, Value, may_widen
 from fnjax.port.rewrite.calls.arguments import open_options, open_star, read_tensor_type_as_dtype, widen_sum
@@ -39,7 +38,6 @@ from fnjax.port.torch import (
     Problem,
     Rendered,
     bind_call,
-    bracket,
     fill,
     find_operation,
     read_literal,
@@ -165,7 +163,7 @@ def _port_operands(
     with ev.take(spread_values(ev, entries) if operation.each else {}):
         mask = ev.find_one_mask([ev.port(a.value).value for a in args])
         if mask and not operation.each:
-            return _reduce_selected(ev, node, short, bound)
+            ev.need_entries(*(ev.port(a.value).value for a in args))
         target = ev.port(values[0]) if bound.overwrites else None
         with ev.take(avoid_singularities(ev, short, values)):
             return _render_operation(ev, node, bound, mask, part, target)
@@ -198,7 +196,7 @@ def _render_operation(
         return overwritten if rendered.unchanged else _overwrite(ev, node, bound, overwritten, made, value)
     answered = isinstance(bound.overload.constant, bool)
     new_array = rendered.new_array if made is rendered.expression else None
-    return Expr(made, value.with_origin(numpy=False), answered, new_array)
+    return Expr(made, value, answered, new_array)
 
 
 def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value: Value) -> None:
@@ -282,13 +280,6 @@ def _overwrite(
     return write_memory(ev, node, target, made, value)
 
 
-def port_named_operation(ev: Evaluator, node: cst.BaseExpression, name: str, args: list[cst.Arg]) -> Expr:
-    """Translate a call as a call of the operation of torch that has this name."""
-    operation = find_operation(name)
-    assert isinstance(operation, Operation)
-    return port_operation(ev, node, operation, args)
-
-
 def _is_number_tensor(ev: Evaluator, node: cst.BaseExpression) -> bool:
     """Return whether this is `torch.tensor(0.5)`."""
     made = isinstance(node, cst.Call) and len(node.args) == 1 and ev.find_name(node.func) == "torch.tensor"
@@ -320,28 +311,3 @@ def keep_dtype(new: cst.BaseExpression, target: Expr, others: list[Value]) -> cs
     if not any(may_widen(target.value, v) for v in others):
         return new
     return fill("A.astype(B.dtype)", A=new, B=target.node)
-
-
-def _reduce_selected(ev: Evaluator, node: cst.BaseExpression, short: str, bound: Bound) -> Expr:
-    """Return a reduction of selected elements, or an operation along them."""
-    says, result = bound.operation.first, bound.overload.result
-    given = [n for n in bound.values if n not in VANISH and bound.is_given(n)]
-    expr = ev.port(bound.values[given[0]])
-    selection = ev.find_selection(expr.value)
-    dim = bound.read_literal("dim") if given[1:] == ["dim"] and selection else MISSING
-    if dim == 0 and selection and selection.base is not None and short in {"sum", "mean", "any", "all"}:
-        ev.diagnostics.imports.add("jnp")
-        rows = f"jnp.{short}(A, axis=tuple(range(S.ndim)), where=M)"  # over the axes that the mask selects from
-        made = fill(rows, A=expr.node, M=selection.condition, S=selection.mask)
-        return Expr(made, Value("tensor", expr.value.dtype, memref=ev.make_memref(node)))
-    along = selection and selection.one_axis and dim in (0, -1)
-    if not selection or not says.where or ((given[1:] or says.along) and not along) or result == "pair":
-        ev.need_entries(expr.value)
-        return Expr(expr.node, Value("tensor", expr.value.dtype, memref=ev.make_memref(node)))
-    ev.diagnostics.imports |= {"jax", "jnp"}
-    texts = {"x": unparse(bracket(expr.node, 1)), "m": unparse(bracket(selection.condition, 1))}
-    made = parse(says.where.format(**texts))
-    if says.along:
-        return Expr(made, replace(expr.value, memref=ev.make_memref(node), number=""))
-    dtype = {"whole": "int"}.get(result, result if result in {"int", "bool"} else expr.value.dtype)
-    return Expr(made, Value("tensor", rank=0, dtype=dtype, memref=ev.make_memref(node)))

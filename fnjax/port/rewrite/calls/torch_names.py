@@ -19,7 +19,6 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.calls.foreign_names import describe_foreign
-from fnjax.port.rewrite.calls.passed_functions import port_passed_function
 from fnjax.port.rewrite.calls.torch_calls import Facts, port_operation
 from fnjax.port.rewrite.memory.writing import find_owned
 from fnjax.port.torch import (
@@ -67,7 +66,7 @@ def port_reference(ev: Evaluator, node: cst.BaseExpression, name: str) -> Expr:
         return port_operation(ev, node, found, [])
     if name in TENSOR_TYPES:
         raise Stop(node, "operation", f"{name} as a value: pass a dtype, and write x.to(dtype)")
-    return Expr(port_passed_function(ev, node, name), Value("object", name=name))
+    raise Stop(node, "operation", f"{name} as a value: write a lambda with its arguments")
 
 
 @call_of("torch.")
@@ -155,7 +154,7 @@ def port_torch_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return port_operation(ev, node, found, [cst.Arg(node.value)])
     if found is not None and value.is_tensor:  # a bound method that is passed on
         raise Stop(node, "operation", f"torch.Tensor.{attr} as a value: write a lambda that calls it")
-    if found is None and value.is_tensor and value.origin.numpy is False:
+    if found is None and value.is_tensor:
         import numpy as np  # rarely, so that most ports need not wait for it
 
         if not hasattr(np.ndarray, attr):

@@ -18,8 +18,8 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop
 from fnjax.port.analysis.registry import ANY, NAMELESS, call_of
 from fnjax.port.known.facts import PASSED, STATIC, UNKNOWN, MemRef, Value
-from fnjax.port.rewrite.calls.foreign_names import OF_PYTHON, is_foreign, report_unknown_library
-from fnjax.port.rewrite.calls.python_calls import list_contained, list_values
+from fnjax.port.rewrite.calls.foreign_names import OF_ANY_ARRAYS, OF_PYTHON, is_foreign, report_unknown_library
+from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.rewrite.calls.pytorch_calls import is_importable, port_pytorch_call
 from fnjax.port.rewrite.memory.sharing import find_holders
 from fnjax.port.rewrite.values.binding import find_held_memref
@@ -52,22 +52,18 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
         return Expr(made, Value("object", element=held))
     if held and (root in {"collections", "itertools"} or name in {"functools.partial", "copy.copy"}):
         return Expr(made, Value("static", element=held))
+    if root in OF_ANY_ARRAYS and values:
+        first, given = values[0], [v.memref for v in values if v.memref]
+        memref = MemRef.join_all(*given) if given else ev.make_memref(node)  # a view where that is possible
+        return Expr(made, Value("tensor", first.dtype, memref=memref, exact=first.exact))
     if root in OF_PYTHON:
         if root in _NUMBERS and any(v.traced for v in values):
             ev.report_untraced(node, f"{name} of a tensor's value is unknown under jit")
         return Expr(made, UNKNOWN if any(v.kind in {"tensor", "unknown"} for v in values) else STATIC)
     _note_graph(ev, node)
     _follow_effect(ev, node)
-    if any(map(_holds_numpy, values)):
-        message = f"{unparse(node.func)} is given NumPy arrays, which are not available under jit"
-        ev.report(node, "numpy", f"{message}: wrap it in jax.pure_callback with the shape of its result")
     given = [v.memref for v in values if v.memref]
     return Expr(made, replace(UNKNOWN, memref=MemRef.join_all(*given)) if given else UNKNOWN)
-
-
-def _holds_numpy(value: Value) -> bool:
-    """Return whether a value is an array of NumPy's in the source, or holds one."""
-    return value.origin.numpy or any(map(_holds_numpy, [*list_contained([value]), *(v for _, v in value.entries)]))
 
 
 def _find_given_memref(ev: Evaluator, node: cst.Call, memref: MemRef | None, values: list[Value]) -> MemRef:

@@ -15,7 +15,6 @@ import sys
 
 import libcst as cst
 
-from fnjax.port.analysis.effects import Effects
 from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import Value
@@ -23,7 +22,7 @@ from fnjax.port.rewrite.control.checks import is_message, only_raises
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import list_nodes, list_small_statements
+from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
 
 # Functions that PyTorch refuses to compute for the values of some matrices; and those that fail rarely.
 _REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
@@ -114,7 +113,7 @@ def _only_answers(ev: Evaluator, node: cst.Try) -> bool:
     with ev.speculate() as found:
         made = list_statements(ev.port_body(node.body))
     known = [isinstance(value.literal, bool) for value in found.returns]
-    return known == [True] and len(made) == 1 and found.effects == Effects(returns=True)
+    return known == [True] and len(made) == 1 and isinstance(find_small_statement(made[0]), cst.Return)
 
 
 def _bind_caught(ev: Evaluator, handler: cst.ExceptHandler) -> None:

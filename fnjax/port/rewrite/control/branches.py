@@ -1,11 +1,10 @@
 """Python that branches on a tensor's value.
 
-What: `if` on a tensor becomes jax.lax.cond where its branches only give variables new values, or both return; checks
-that raise run where the value is known, that is outside jit; conditional expressions become jnp.where or jax.lax.cond.
-Before: `if x.sum() > 0: x = x * 2`
-After: `x = jax.lax.cond(jnp.sum(x) > 0, lambda: x * 2, lambda: x)`
-Safety: only where both branches give the same variables tensors; branches on Python values stay as they are.
-Limits: branches of which one returns and the other does not, or that keep something on ctx, run outside jit only.
+What: an `if` on a tensor that only raises runs where the value is known, that is outside jit; an `assert` too.
+Before: `if x.min() < 0: raise ValueError("negative")`
+After: `if not isinstance(check := jnp.min(x) < 0, jax.core.Tracer) and check: raise ValueError("negative")`
+Safety: branches on Python values stay as they are.
+Limits: any other choice by a tensor's value is a finding; its function stays PyTorch, which fnjax.torch runs under jit.
 """
 
 from __future__ import annotations
@@ -18,17 +17,8 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements,
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import PRESENT, Value, join_values
 from fnjax.port.known.state import mark_choice
-from fnjax.port.rewrite.control.branch_values import (
-    are_alike,
-    describe_choice,
-    is_number_choice,
-    is_scalar_for,
-    shape_like,
-)
-from fnjax.port.rewrite.control.checks import only_raises, port_value_assert
+from fnjax.port.rewrite.control.checks import only_raises, port_value_assert, port_value_check
 from fnjax.port.rewrite.control.loops import BRANCHES, explain_lengths, only_passes
-from fnjax.port.rewrite.control.traced_branches import port_traced_branch, write_cond, write_selection
-from fnjax.port.rewrite.values.conditions import put_blocks_on_lines, split_expression, split_if
 from fnjax.port.torch import MISSING, bracket, read_literal
 from fnjax.port.torch.expressions import is_same_text
 from fnjax.port.tree.located import list_nodes
@@ -39,10 +29,6 @@ _SINGLES = (None, True, False)
 @expression(cst.IfExp, general=True)
 def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     """Translate `a if c else b`."""
-    guarded = split_expression(ev, node)
-    if guarded is not None:
-        made: Expr = port_conditional_expression(ev, guarded)
-        return made
     test = ev.port(node.test)
     if (known := test.answer) is not None:
         return ev.port(node.body if known else node.orelse)
@@ -54,16 +40,6 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     ev.state.decide_anew(branch)
     value = mark_choice(value, [body.value, orelse.value], branch)
     if ev.is_traced(test.value):
-        if is_number_choice(body.value, orelse.value, open_=True) and test.value.null.guard is None:
-            selected = replace(describe_choice(body.value, orelse.value), memref=value.memref or ev.make_memref(node))
-            return Expr(write_selection(ev, test, body.node, orelse.node), selected)
-        arrays = body.value.is_tensor and orelse.value.is_tensor
-        if arrays and are_alike(body.value, orelse.value) and test.value.null.guard is None:
-            sides = [body.node, orelse.node]
-            for i, one, other in ((0, body, orelse), (1, orelse, body)):
-                if isinstance(other.node, (cst.Name, cst.Attribute)) and is_scalar_for(one.value, other.value):
-                    sides[i] = shape_like(ev, one.node, other.node, other.value)
-            return Expr(write_cond(ev, test, *sides), value)
         ev.report_untraced(node, f"this conditional expression {BRANCHES}")
     acts = list_nodes(node.test, cst.Call, cst.NamedExpr)
     pure = all(isinstance(n, cst.Call) and ev.find_name(n.func) == "builtins.isinstance" for n in acts)
@@ -75,7 +51,7 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
 def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:
     """Translate one side of `a if c else b`; where `c` narrows a variable that may be None, as what it is there."""
     value = None if narrowed is None else ev.look_up(narrowed[0])
-    if narrowed is None or value is None or not (value.null.guard is not None or value.null.optional):
+    if narrowed is None or value is None or not value.null.optional:
         return ev.port(node)
     with ev.open_scope() as variables:
         variables[narrowed[0]] = narrowed[1][side]
@@ -85,18 +61,13 @@ def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, 
 @statement(cst.If, general=True)
 def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
     """Translate `if c: ...`."""
-    guarded = None if only_raises(node) else split_if(ev, node)
-    if guarded is not None:
-        return port_if(ev, guarded) or [guarded]
     test = ev.port(node.test)
     if (known := test.answer) is not None:
         return _port_decided_if(ev, node, known)
     ev.need_entries(test.value)
     if ev.is_traced(test.value):
-        node = put_blocks_on_lines(ev, node)
-        made = port_traced_branch(ev, node, test)
-        if made is not None:
-            return made
+        if only_raises(node):
+            return port_value_check(ev, node, test)
         ev.report_untraced(node.test, f"this `if` {BRANCHES}{explain_lengths(ev, node)}")
     orelse, bodies = node.orelse, [node.body, ev.find_else_block(node)]
     first, second = _port_both(ev, bodies, _narrow_variable(ev, node.test))
@@ -128,12 +99,8 @@ def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
 
 
 def _port_both(ev: Evaluator, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
-    start, branches = ev.state, ev.evaluate_each_branch(bodies, narrowed)
+    branches = ev.evaluate_each_branch(bodies, narrowed)
     ev.join_branches(branches)
-    if narrowed is not None and not any(branch.leaves for branch in branches):
-        name = narrowed[0]
-        if start.variables[name].null.guard is not None and ev.state.find_version(name) == start.find_version(name):
-            ev.state.variables[name] = start.variables[name]
     return [branch.made for branch in branches]
 
 

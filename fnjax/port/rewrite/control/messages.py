@@ -1,40 +1,19 @@
 """Messages about values.
 
-What: an `if` that only prints or logs, and needs a tensor's value or draws a number for that, goes away with a note;
-so does what prints a tensor's value as a number.
-Before: `if random.random() < 0.01: logging.info(f"loss {loss.item()}")`
+What: what prints a tensor's value as a number goes away with a note.
+Before: `print("{:.3f}".format(x.mean()))`
 After: nothing
-Safety: only where nothing else reads what the block computes; messages that need no value stay.
-Limits: a message that stands next to other statements stays, and is a finding if it needs a value.
+Safety: messages that need no value stay.
 """
 
 from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Statements, Stop
+from fnjax.port.analysis.evaluator import Evaluator, Statements
 from fnjax.port.analysis.registry import statement
-from fnjax.port.rewrite.control.branches import port_if
 from fnjax.port.rewrite.control.checks import DROPPED, is_message
-from fnjax.port.source.naming import iter_targets
-from fnjax.port.tree.located import list_nodes, list_small_statements
-
-
-@statement(cst.If)
-def port_message_if(ev: Evaluator, node: cst.If) -> Statements | None:
-    """Translate `if step % 100 == 0: print(x.mean().item())`."""
-    if node.orelse is not None or not _only_prints(ev, node):
-        return None
-    try:
-        with ev.speculate() as found:
-            port_if(ev, node)
-        needless = any(f.severity == "error" for f in found.diagnostics.findings)
-    except Stop:
-        needless = True
-    if not needless:
-        return None
-    ev.note(node, "dropped", DROPPED)
-    return []
+from fnjax.port.tree.located import list_nodes
 
 
 @statement(cst.Expr)
@@ -54,18 +33,3 @@ def port_formatted_message(ev: Evaluator, node: cst.Expr) -> Statements | None:
         return None
     ev.note(node, "dropped", DROPPED)
     return []
-
-
-def _only_prints(ev: Evaluator, node: cst.If) -> bool:
-    """Return whether the block prints or logs, and does nothing else."""
-    inside = ev.routine.list_names_in(node)
-    small = list_small_statements(node.body.body)
-    calls = [x for x in small if isinstance(x, cst.Expr)]
-    for x in small:
-        if isinstance(x, cst.Assign):
-            bound = [name for t in x.targets for name in iter_targets(t.target)]
-            if not bound or any(id(n) not in inside for name in bound for n in ev.routine.reads.get(name, ())):
-                return False
-        elif not is_message(x):
-            return False
-    return bool(calls)

@@ -232,7 +232,7 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
         ev.diagnostics.needs.add("_mask")
         condition = fill("_mask(M, A)", M=mask.node, A=base.node)
     reads = ev.list_reads(condition)
-    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, not spread, reads)
+    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, reads)
     return Expr(base.node, replace(base.value, mask=number, memref=ev.make_memref(node), number=""))
 
 

@@ -307,9 +307,7 @@ def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
 
 def _check_view_remains(ev: Evaluator, steps: Sequence[Step]) -> None:
     """Check that the index of a view has the same value still: else the view cannot be taken again."""
-    counters = {
-        n for loop in ev.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)
-    } | ev.here.waiting
+    counters = {n for loop in ev.here.loops if isinstance(loop, cst.For) for n in iter_targets(loop.target)}
     for name, version in (read for step in steps for read in step.reads):
         value = ev.state.variables.get(name)
         changed = value is not None and value.kind == "static" and ev.state.find_version(name) != version

@@ -4,7 +4,7 @@ What: assignments to variables and to attributes of ctx, and unpacking; those to
 Before: `largest, _ = x.max(1)`
 After: `largest = jnp.max(x, axis=1)`
 Safety: a part that is left out is never read.
-Limits: elements of tensors among nested or starred targets; attributes of tensors.
+Limits: elements of tensors among several targets; attributes of tensors.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import (
     Evaluator,
-    Prologue,
     Statements,
     Stop,
     find_names,
@@ -48,7 +47,7 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
     first = node.targets[0].target
     several = [e for t in node.targets for e in iter_elements(t.target)]
     if len(several) > 1 and any(_is_written_target(ev, e) for e in several):
-        return _port_one_by_one(ev, node)
+        raise Stop(node, "alias", "several targets of which one is an element of a tensor; write them one by one")
     if (alone := _port_part_alone(ev, node)) is not None:
         return alone
     expr = ev.port(node.value)
@@ -87,27 +86,6 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
     if not changed and all(a is b for a, b in zip(targets, node.targets, strict=True)):
         return [cst.SimpleStatementLine([node])]
     return [cst.SimpleStatementLine([node.with_changes(targets=targets, value=bracket(expr.node, 0))])]
-
-
-def _port_one_by_one(ev: Evaluator, node: cst.Assign) -> Statements:
-    """Translate `x[0], a = f(x)`: names for the values first, then the targets, which see the writes before them."""
-    pattern = node.targets[0].target
-    unpacked = isinstance(pattern, cst.Tuple) and len(node.targets) == 1
-    held = pattern.elements if isinstance(pattern, cst.Tuple) and unpacked else node.targets
-    parts = [e.target if isinstance(e, cst.AssignTarget) else e.value for e in held]
-    starred = any(isinstance(e, cst.StarredElement) for e in held)
-    if starred or any(isinstance(p, (cst.Tuple, cst.List)) for p in parts):
-        raise Stop(node, "alias", "nested targets of which one is an element of a tensor; write them one by one")
-    new = [cst.Name(ev.make_unused_name(f"new_{i}" if unpacked else "new")) for i in range(len(parts))]
-    first = cst.Tuple([cst.Element(n) for n in new], (), ()) if unpacked else new[0]
-    made: Statements = []
-    for i, (target, value) in enumerate([(first, node.value), *zip(parts, new, strict=True)]):
-        ev.memo.clear()
-        with ev.await_reads({n.value for n in new[i:]}):
-            small = cst.Assign([cst.AssignTarget(target)], value)  # type: ignore[arg-type] # a target
-            last = ev.apply_rules(place_at(ev, small, node))
-        made, ev.before = [*made, *ev.before, *last], Prologue()
-    return made
 
 
 def _check_no_key(ev: Evaluator, node: cst.Assign) -> None:

@@ -207,9 +207,6 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
             left, right = (port_64_bits(ev, node, *p, divided) for p in ((left, right), (right, left)))
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
             report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
-    foreign = isinstance(node.operator, cst.MatrixMultiply) and "object" in {left.value.kind, right.value.kind}
-    if foreign and (left.value.origin.numpy or right.value.origin.numpy):
-        raise Stop(node, "numpy", "a product with a matrix that may be sparse: supply a dense array")
     with ev.take({id(node.left): (node.left, left), id(node.right): (node.right, right)}):
         safe = {}
         if isinstance(node.operator, (cst.Divide, cst.Power)):

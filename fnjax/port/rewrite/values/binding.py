@@ -13,7 +13,7 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator
-from fnjax.port.known.facts import UNKNOWN, MemRef, Origin, Value, find_any_element, list_memrefs
+from fnjax.port.known.facts import UNKNOWN, MemRef, Value, find_any_element, list_memrefs
 from fnjax.port.rewrite.values.context import keep_on_ctx, name_ctx_attribute
 from fnjax.port.torch import MISSING, unparse
 from fnjax.port.tree.located import list_nodes
@@ -105,4 +105,4 @@ def _drop_memory(value: Value) -> Value:
     """Return what is known of a tensor in a dictionary, without its memory."""
     if value.kind == "static":
         return value
-    return Value(value.kind, value.dtype, value.rank, origin=Origin(numpy=value.origin.numpy))
+    return Value(value.kind, value.dtype, value.rank)

@@ -1,12 +1,10 @@
 """Conditions of Python and of tensors in one `and` or `or`.
 
-What: Python's part is evaluated first and stays Python's, so that what comes after it is only traced where it may run;
-the tensors' part becomes one array. `not` goes to the parts.
-Before: `if limit is not None and n > limit: x = x * (limit / n)`
-After: `if limit is not None: x = jax.lax.cond(n > limit, lambda: x * (limit / n), lambda: x)`
-Safety: each block runs under the same conditions as in the source.
-Limits: a block that several conditions lead to is written out for each of them; `and` and `or` of tensors that are no
-conditions (`x or y`) run outside jit only.
+What: Python's part is evaluated first and stays Python's; the tensors' part becomes one array. `not` goes to the parts.
+Before: `ok = n > 0 and (x > 0).all() and (y > 0).all()`
+After: `ok = n > 0 and jnp.all(x > 0) & jnp.all(y > 0)`
+Safety: Python's part decides what it decides in the source, before a tensor is computed.
+Limits: `and` and `or` of tensors that are no conditions (`x or y`) run outside jit only.
 """
 
 from __future__ import annotations
@@ -17,27 +15,11 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, place_at
-from fnjax.port.analysis.expr import list_else_blocks
+from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.registry import expression
-from fnjax.port.known.facts import Nullness, Origin, Value, join_values
+from fnjax.port.known.facts import Origin, Value, join_values
 from fnjax.port.torch import MISSING, bracket, fill
 from fnjax.port.tree.located import list_nodes
-
-Formula = cst.BaseExpression | bool
-
-
-def put_blocks_on_lines(ev: Evaluator, node: Any) -> Any:
-    """Return an `if` whose blocks are on lines of their own."""
-    if not isinstance(node, (cst.If, cst.Else)):
-        return node
-    changes: dict[str, Any] = {}
-    if isinstance(node.body, cst.SimpleStatementSuite):
-        changes["body"] = cst.IndentedBlock([cst.SimpleStatementLine([s]) for s in node.body.body])
-    orelse = put_blocks_on_lines(ev, node.orelse) if isinstance(node, cst.If) else None
-    if isinstance(node, cst.If) and orelse is not node.orelse:
-        changes["orelse"] = orelse
-    return place_at(ev, node.with_changes(**changes), node) if changes else node
 
 
 def find_asked(value: Value) -> str:
@@ -111,110 +93,6 @@ def port_chained_comparison(ev: Evaluator, node: cst.Comparison) -> cst.BaseExpr
     return _join_conditions([*links], cst.And())
 
 
-def _open_condition(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
-    """Return the condition with `not` inside, and with Python's part of variables that hold a whole condition."""
-    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Not):
-        inner = node.expression
-        if isinstance(inner, cst.Name):
-            opened = _open_condition(ev, inner)
-            return node if opened is inner else negate(opened)
-        inner = negate(inner)
-        return node if isinstance(inner, cst.UnaryOperation) else _open_condition(ev, inner)
-    if isinstance(node, cst.BooleanOperation):
-        return _join_conditions([_open_condition(ev, n) for n in list_operands(node)], node.operator)
-    if isinstance(node, cst.Comparison) and (links := port_chained_comparison(ev, node)) is not None:
-        return links
-    guard = ev.look_up(node.value).null.guard if isinstance(node, cst.Name) else None
-    if guard is None:
-        return node
-    return fill("A is True or A" if guard else "A is not False and A", A=node)
-
-
-def _find_python_part(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression | None:
-    """Return the first condition of Python's in a condition with tensors as well."""
-    asked = [(n, find_asked(ev.port(n).value)) for n in _list_atoms(node)]
-    if all(a != "array" for _, a in asked):
-        return None
-    return next((n for n, a in asked if a == "python"), None)
-
-
-def _list_atoms(node: cst.BaseExpression) -> list[cst.BaseExpression]:
-    return (
-        [a for n in list_operands(node) for a in _list_atoms(n)] if isinstance(node, cst.BooleanOperation) else [node]
-    )
-
-
-def _assume(node: cst.BaseExpression, part: cst.BaseExpression, answer: bool) -> Formula:
-    """Return the rest of a condition, given the truth value of one of its parts."""
-    if node is part:
-        return answer
-    if not isinstance(node, cst.BooleanOperation):
-        return node
-    deciding = isinstance(node.operator, cst.Or)
-    left = [_assume(n, part, answer) for n in list_operands(node)]
-    if any(n is deciding for n in left):
-        return deciding
-    rest = [n for n in left if not isinstance(n, bool)]
-    return _join_conditions(rest, node.operator) if rest else not deciding
-
-
-def split_condition(ev: Evaluator, test: cst.BaseExpression) -> tuple[cst.BaseExpression, Formula, Formula] | None:
-    """Return Python's part of a condition with tensors, and what is left of it where that holds and where not."""
-    if not isinstance(test, (cst.BooleanOperation, cst.UnaryOperation, cst.Name, cst.Comparison)):
-        return None
-    with ev.speculate(), ev.enter_conditional():
-        opened = place_at(ev, _open_condition(ev, test), test)
-        part = _find_python_part(ev, opened)
-    if part is None or part is test:
-        return None
-    return part, _assume(opened, part, True), _assume(opened, part, False)
-
-
-def split_if(ev: Evaluator, node: cst.If) -> cst.If | None:
-    """Return an `if` with Python's part of its condition outside."""
-    found = split_condition(ev, node.test)
-    if found is None:
-        return None
-    part, yes, no = found
-    first, second = _choose_block(node, yes), _choose_block(node, no)
-    if first is None:
-        part, first, second = negate(part), second, None
-        assert first is not None
-    made = node.with_changes(test=bracket(part, 1), body=first, orelse=_make_else(second))
-    return place_at(ev, made, node)  # type: ignore[no-any-return] # the same node
-
-
-def split_expression(ev: Evaluator, node: cst.IfExp) -> cst.IfExp | None:
-    """Return `a if c else b` with Python's part of its condition outside."""
-    found = split_condition(ev, node.test)
-    if found is None:
-        return None
-    part, yes, no = found
-
-    def value(answer: Formula) -> cst.BaseExpression:
-        if isinstance(answer, bool):
-            return node.body if answer else node.orelse
-        return bracket(cst.IfExp(bracket(answer, 3), bracket(node.body, 3), node.orelse))
-
-    return place_at(ev, node.with_changes(test=bracket(part, 3), body=bracket(value(yes), 3), orelse=value(no)), node)  # type: ignore[no-any-return] # the same node
-
-
-def _choose_block(node: cst.If, answer: Formula) -> cst.BaseSuite | None:
-    """Return the block that runs where a condition is known, or where the rest of it decides."""
-    if isinstance(answer, bool):
-        return next(iter([node.body] if answer else list_else_blocks(node)), None)
-    return cst.IndentedBlock([cst.If(bracket(answer, 1), node.body, node.orelse)])
-
-
-def _make_else(block: cst.BaseSuite | None) -> cst.Else | cst.If | None:
-    match block:
-        case None:
-            return None
-        case cst.IndentedBlock([cst.If() as only]):
-            return only
-    return cst.Else(block)
-
-
 @expression(cst.BooleanOperation, general=True)
 def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     """Translate `a and b`."""
@@ -284,10 +162,8 @@ def _write_condition(ev: Evaluator, node: cst.BooleanOperation, exprs: list[Expr
         together = fill("jnp.all(A)", A=together)
     if not python and all(t.value.is_tensor or t.value.kind == "unknown" for t in arrays):
         return Expr(together, Value("tensor", "bool", 0))
-    known = all(t.value.dtype == "bool" for t in python)
-    guard = isinstance(node.operator, cst.Or) if python and known else None
     made = _join_conditions([*(t.node for t in python), together], type(node.operator)())
     return Expr(
         made,
-        Value("unknown", "bool", 0, memref=ev.make_memref(node), origin=Origin(mixed=True), null=Nullness(guard=guard)),
+        Value("unknown", "bool", 0, memref=ev.make_memref(node), origin=Origin(mixed=True)),
     )
