@@ -15,6 +15,7 @@ HEAD = """\
 import functools
 import types
 
+import einops
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -80,16 +81,28 @@ class Built(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         return Kernel(x)
+class Loaded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return helper("forward")(x)
+class Methods(torch.autograd.Function):
+    @classmethod
+    def project(cls, x):
+        return _scaled(x)
+    @classmethod
+    def forward(cls, ctx, x):
+        return cls.project(x) * 2
 """
 
 
 def test_functions_that_cannot_be_translated_stay_pytorch(tmp_path, monkeypatch):
     """A class in JAX calls them by jax_view, those of other modules too, and gives what fnjax.torch gives."""
-    (tmp_path / "staying_helper.py").write_text("def lcm(a, b):\n    return a * b\n")
-    source = f"import torch\nfrom staying_helper import lcm\nfrom other import _C, Kernel, helper\n{STAYING}"
+    (tmp_path / "staying_helper.py").write_text("def lcm(a, b):\n    return a * b\ndef _scaled(x):\n    return x * 3\n")
+    source = f"import torch\nfrom staying_helper import _scaled, lcm\nfrom other import _C, Kernel, helper\n{STAYING}"
     result = port_source(source)
     assert {c.name: c.status for c in result.classes} == {
         "C": "ported", "Writes": "as_is", "Given": "as_is", "Compiled": "as_is", "Built": "as_is",
+        "Loaded": "as_is", "Methods": "ported",
     }  # fmt: skip
     assert "return fnjax.torch.jax_view(several)(x) * fnjax.torch.jax_view(lcm)(2, 3)" in result.code
     assert {"lcm", "roots", "several"} <= set(result.as_is)
@@ -103,6 +116,7 @@ def test_functions_that_cannot_be_translated_stay_pytorch(tmp_path, monkeypatch)
     x = jnp.array([4.0, -1.0, 16.0])
     for function in (lambda c: c.apply(x), lambda c: jax.grad(lambda x: (c.apply(x) ** 2).sum())(x)):
         np.testing.assert_allclose(function(port.C), function(original.C), rtol=1e-6)
+    np.testing.assert_allclose(port.Methods.apply(x), x * 6)
 
 
 def executed(text):
@@ -449,6 +463,8 @@ def test_rewrites(case):
 
 
 NO_OPS = {
+    "a list that is sorted in place": "v = list(n)\nv.sort()",
+    "einops, which takes JAX's arrays": 'z = einops.rearrange(x, "a b -> b a")',
     "a message that needs no value": "if n > 3:\n    print('many', n)",
     "a Python number is no tensor": "k = n\nk += 1",
     "a branch on a Python value": "if flag:\n    k = n + 1",
@@ -479,6 +495,13 @@ def test_no_ops(reason):
 
 
 FINDINGS = {
+    "a branch on a value": ("if x.sum() > 0:\n    x = x * 2", "untraced"),
+    "a choice by a value": ("z = x if x.sum() > 0 else y", "untraced"),
+    "NumPy of a tensor": ("z = np.exp(x.numpy())", "untraced"),
+    "NumPy's array, which shares the memory": ("a = x.numpy()\na.sort()", "numpy"),
+    "a function of torch as a value": ("f = torch.relu\nz = [f]", "operation"),
+    "a sum of what a mask selects": ("z = x[x > 0].sum()", "untraced"),
+    "several targets of which one is an element": ("x[0], z = y[0], y[1]", "alias"),
     "unpacked arguments of an unknown number": ("z = x.flatten(*n)", "operation"),
     "the type of a tensor": ("z = type(x) is not torch.Tensor", "operation"),
     "what only tensors have": ('z = hasattr(y, "dim")', "unknown"),

@@ -20,7 +20,7 @@ _CONTAINERS = frozenset({"list", "List", "Sequence", "Iterable", "tuple", "Tuple
 # Methods and attributes that strings, lists, dictionaries and the like have as well.
 _NAMES = """
 split index count copy format type size values items keys get pop device dtype data name shape solve real imag ndim
-replace strip T sum mean max min backward grad to
+replace strip T sum mean max min backward grad to sort
 """
 _SHARED = frozenset(_NAMES.split())
 _FIRST = frozenset({"input", "A", "tensor", "self", "logits", "x"})  # tensors that operations are applied to

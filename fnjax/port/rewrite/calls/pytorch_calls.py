@@ -7,7 +7,7 @@ After: `y = fnjax.torch.jax_view(smooth)(x)`
 Safety: nothing is assumed of the result, which may be a view of an argument. jax_view raises if the function writes to
 an argument.
 Limits: only in the methods of a Function: another function that calls such a one stays PyTorch, too. Not where the
-result is not used, as the call may write to its arguments, nor in a `with`, with ctx, a dtype, a function or an object
+result is called, or not used, as the call may write to its arguments, nor in a `with`, with ctx, a dtype, a function or an object
 as argument, or of a class or a compiled extension.
 """
 
@@ -23,11 +23,10 @@ from fnjax.port.analysis.program import Program
 from fnjax.port.known.facts import DTYPE, UNKNOWN, MemRef
 from fnjax.port.rewrite.calls.foreign_names import is_foreign
 from fnjax.port.rewrite.calls.python_calls import list_values
-from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
-_COMPILED = re.compile(r"(^|\.)_|cuda|(^|[._])ext([._]|$)|_C$", re.IGNORECASE)
+_COMPILED = re.compile(r"(^|\.)_\w+\.|cuda|(^|[._])ext([._]|$)|(^|\.)_?C$", re.IGNORECASE)  # `_k2.sum`, `_C`
 
 
 def is_importable(program: Program, node: cst.BaseExpression, name: str) -> bool:
@@ -50,7 +49,7 @@ def stays_pytorch(program: Program, name: str) -> bool:
 def _is_in_method(ev: Evaluator) -> bool:
     """Return whether this is evaluated when a Function is called, and not when the port is imported."""
     owner = ev.routine.owner
-    return ev.routine.role in METHODS and owner is not None and owner.is_function and not ev.importing
+    return owner is not None and owner.is_function and not ev.importing
 
 
 def port_pytorch_call(ev: Evaluator, node: cst.Call) -> Expr | None:
@@ -59,7 +58,8 @@ def port_pytorch_call(ev: Evaluator, node: cst.Call) -> Expr | None:
     plain = all(v.kind in {"tensor", "static", "unknown"} and v.name not in {"ctx", DTYPE} for v in values)
     entered = (i.item for n in list_nodes(ev.routine.node, cst.With) for i in n.items)
     unused = (n.value for n in list_nodes(ev.routine.node, cst.Expr))
-    if not (plain and _is_in_method(ev)) or any(n is node for n in (*entered, *unused)):
+    called = (n.func for n in list_nodes(ev.current, cst.Call))  # a function that it returns
+    if not (plain and _is_in_method(ev)) or any(n is node for n in (*entered, *unused, *called)):
         return None
     ev.diagnostics.imports.add("fnjax")
     func = cst.parse_expression(f"fnjax.torch.jax_view({unparse(node.func)})")

@@ -219,6 +219,9 @@ def port_expression_statement(ev: Evaluator, node: cst.Expr) -> Statements | Non
     """Translate `x.add_(1)`, `print(x)`; `y[0].copy_(x)` is an assignment."""
     if (assigned := _read_entry_copy(ev, node.value)) is not None:
         return ev.apply_rules(assigned)
+    match node.value:
+        case cst.Call(cst.Attribute(of, cst.Name("sort"))) if not ev.port(of).value.is_tensor:  # a list, in place
+            return [cst.SimpleStatementLine([node])]
     expr = ev.port(node.value)
     if expr.node is node.value:
         return [cst.SimpleStatementLine([node])]
