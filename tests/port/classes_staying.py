@@ -1935,4 +1935,33 @@ class NumpyTable(Function):
         return g / ctx.scale
 """,
     ),
+    "FlaggedHelper": (  # branches that return numbers beside arrays
+        "randn(3, 4)",
+        """
+def scaled(x):
+    m = x.abs().max()
+    if m == 0:
+        return x, 1
+    return x / m, m
+
+def flagged(x):
+    if x.sum() > 0:
+        return x * 2, True
+    return -x, False
+
+class FlaggedHelper(Function):
+    @staticmethod
+    def forward(ctx, x):
+        y, m = scaled(x)
+        z, ctx.flag = flagged(y * m)
+        w, one = scaled(x * 0)
+        return z + w * one
+
+    @staticmethod
+    def backward(ctx, g):
+        if ctx.flag:
+            return g * 2
+        return -g
+""",
+    ),
 }

@@ -38,8 +38,8 @@ VIEWS = """
 {a}.split(2)[{i}] | {a}.chunk(2, dim=-1)[{i}] | {a}.unbind(0)[{i}] | torch.split({a}, [1, 2], 0)[{i}]
 {a}.unfold(0, 2, 1) | {a}.unfold(-1, 2, 2) | {a}.data | {a}.detach() | {a}.contiguous() | {a}.flatten()
 torch.ravel({a}) | part({a}) | {a}.expand_as({a}) | {a}
-{a}[{i}] if ctx.flag else {a}[1] | {a}[0] if {b}.sum() > 0 else {a}[1] | {a}[:1] if ctx.flag else {a}[{i}:]
-{a} if {a}.sum() > 0 else {b} | {a} if ctx.flag else {b} | {a} * 2 | {a} + {b} | {a}.clone() | {a}.sum(0)
+{a}[{i}] if ctx.flag else {a}[1] | {a}[0] if not ctx.flag else {a}[1] | {a}[:1] if ctx.flag else {a}[{i}:]
+{b} if ctx.flag else {a} | {a} if ctx.flag else {b} | {a} * 2 | {a} + {b} | {a}.clone() | {a}.sum(0)
 [{a}, {b}][{i}]
 """
 WRITES = """
@@ -50,7 +50,7 @@ torch.mul({v}, 2, out={v}) | scale_({v}, 2) | zero_first({v}) | {a}.data += {b} 
 {a}, {b} = {b}, {a} | {a}[:] = {b} | {t}q = [{v}, {b}]; {t}q[{i}].mul_(2) | {t}q = [{a}[0], {a}[1]]; {a}.add_({t}q[0])
 """
 BLOCKS = """
-for {t} in {a}: | for {t} in range(2): | for {t} in range(3): | if {a}.sum() > 0: | if ctx.flag:
+for {t} in {a}: | for {t} in range(2): | for {t} in range(3): | if not ctx.flag: | if ctx.flag:
 """
 
 

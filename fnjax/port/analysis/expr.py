@@ -111,7 +111,6 @@ class Diagnostics:
         needs: the support functions that it may call.
         keys: the random numbers drawn so far.
         left: whether something needs manual porting.
-        ranked: whether the code reads the number of its device.
     """
 
     findings: list[Finding] = field(default_factory=list)
@@ -120,7 +119,6 @@ class Diagnostics:
     needs: set[str] = field(default_factory=set)
     keys: int = 0
     left: bool = False
-    ranked: bool = False
 
     def report(self, finding: Finding) -> None:
         """Add a finding; of some kinds only the first."""
@@ -136,7 +134,6 @@ class Diagnostics:
         self.needs |= other.needs
         self.keys = other.keys
         self.left |= other.left
-        self.ranked |= other.ranked
 
 
 @dataclass(slots=True)

@@ -15,8 +15,7 @@ from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Program
 from fnjax.port.result import Ported
 from fnjax.port.source.naming import iter_imported
-from fnjax.port.torch import support, unparse
-from fnjax.port.tree.located import Rewriter, replace_parts
+from fnjax.port.torch import support
 
 _MODULES = {"fnjax.triton", "fnjax.triton.language"}
 _OURS = {
@@ -50,8 +49,6 @@ def assemble(
     order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
     top_items = sorted(top_items, key=lambda u: order[u.origin])
     body = [s for u in top_items for s in u.made]
-    if any(u.diagnostics.ranked for u in top_items):  # what one device chooses may differ from what the others do
-        body = [_ChoiceOfDevice().rewrite(s) for s in body]
     written = cst.Module([_add_empty_lines(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     read = {n for u in top_items for n in u.list_names_read()}
     helpers, modules = support({n for u in top_items for n in u.diagnostics.needs} & read)
@@ -178,13 +175,3 @@ def _write_from_import(module: str, last: str, name: str) -> str:
 
 def _sort_key(line: str) -> tuple[bool, str]:
     return line.startswith("from "), line
-
-
-class _ChoiceOfDevice(Rewriter):
-    """A statement whose branches are those of fnjax.collectives, which all devices take together."""
-
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.Call:
-        """Replace `jax.lax.cond`."""
-        if unparse(updated_node.func) != "jax.lax.cond":
-            return updated_node
-        return replace_parts(updated_node, func=cst.parse_expression("collectives.varying.cond"))

@@ -116,7 +116,6 @@ def _answer(ev: Evaluator, axis: cst.BaseExpression, what: str) -> Expr:
     """Return the expression for the rank along an axis, or for its size."""
     if "rank" not in what:
         return Expr(fill("collectives.axis_size(AXIS)", AXIS=axis), Value("static", "int"))
-    ev.diagnostics.ranked = True
     return Expr(fill("collectives.axis_index(AXIS)", AXIS=axis), _RANK_VALUE)
 
 
