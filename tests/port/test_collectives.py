@@ -32,7 +32,7 @@ def ours(port):
 
 
 def test_which_stay_pytorch_source():
-    """Sends, receives, collectives in a loop over tensors and branches by rank stay; all other classes are translated."""
+    """Sends, receives, collectives in a loop over tensors, branches by rank stay; all others are translated."""
     result = port_source(TEXT)
     left = {c.name for c in result.classes if c.status != "ported"}
     assert left == {"CompReduce", "Halo", "LoopOver", "RingScores", "Neighbours", "PassTwo"}

@@ -148,7 +148,7 @@ def _replace_reads(statement: Any, name: str, value: cst.BaseExpression, new: Ne
         small = cst.Assign([cst.AssignTarget(small.target)], bracket(operation, 0))
         statement = statement.with_changes(body=[small])
     made = _Replacer(name, value, new).rewrite(statement)
-    rest = find_small_statement(made)
+    rest: Any = find_small_statement(made)
     return None if name in find_names(rest.value if name in iter_bound(made) else made) else made
 
 
@@ -230,11 +230,10 @@ class _AttributeDropper(Rewriter):
         body: list[Any] = []
         for line in reversed(updated_node.body):
             small = self._drop(find_small_statement(line))
-            body = (
-                _move_comments(line, body)
-                if small == ()
-                else [(small and line.with_changes(body=[small])) or line, *body]
-            )
+            if small == ():
+                body = _move_comments(line, body)
+            else:
+                body.insert(0, line if small is None else line.with_changes(body=[small]))
         return replace_parts(updated_node, body=body) if body else updated_node
 
     def _drop(self, node: Any) -> Any:
@@ -244,7 +243,7 @@ class _AttributeDropper(Rewriter):
                 pairs = [*zip(_list_parts(target), _list_parts(value), strict=False)]
             case _:
                 return None
-        kept = [(t, v) for t, v in pairs if not self._is_dropped(t, v)]
+        kept: list[Any] = [(t, v) for t, v in pairs if not self._is_dropped(t, v)]
         if len(_list_parts(target)) != len(_list_parts(value)) or len(kept) == len(pairs):
             return None
         if not kept:

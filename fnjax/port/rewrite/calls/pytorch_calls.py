@@ -4,12 +4,11 @@ What: a function of another module, or one of the file that cannot be translated
 the port, and a JAX class calls it by jax_view.
 Before: `y = smooth(x)`
 After: `y = fnjax.torch.jax_view(smooth)(x)`
-Safety: nothing is assumed of the result, which may be a view of an argument; an `if` on it is Python's, and raises under
-jit where the function's own choice depends on a value. jax_view raises if the function writes to
-an argument.
+Safety: nothing is assumed of the result, which may be a view of an argument; an `if` on it is Python's, and raises
+under jit where a value decides it. jax_view raises if the function writes to an argument.
 Limits: only in the methods of a Function: another function that calls such a one stays PyTorch, too. Not where the
-result is called, or not used, as the call may write to its arguments, nor in a `with`, with ctx, a dtype, a function or an object
-as argument, or of a class or a compiled extension.
+result is called, or not used, as the call may write to its arguments, nor in a `with`, with ctx, a dtype, a function or
+an object as argument, or of a class or a compiled extension.
 """
 
 from __future__ import annotations
