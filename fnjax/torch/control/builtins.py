@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from fnjax.torch.control.branches import as_tensor
-from fnjax.torch.control.expressions import ASKED, TracedRange, is_traced
+from fnjax.torch.control.expressions import ASKED, TracedRange
 from fnjax.torch.control.folds import FOLDS
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either, find_choice
 from fnjax.torch.deferred.filtered import Filtered
 from fnjax.torch.deferred.missing import Missing
-from fnjax.torch.deferred.number import Number, cast, number
+from fnjax.torch.deferred.number import Number, cast, is_traced, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue

@@ -15,7 +15,7 @@ from fnjax.torch.deferred.number import NUMBERS, Number
 from fnjax.torch.deferred.origins import AND, OR, are_one
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.values import HostValue
-from fnjax.torch.memory.tensor import Tensor, is_known, make
+from fnjax.torch.memory.tensor import Tensor, make
 from fnjax.torch.recording.graph import Value
 from fnjax.torch.recording.raises import refuse_caught
 
@@ -74,11 +74,6 @@ def assume(value: Any) -> bool:
     if not isinstance(decided, bool):
         refuse_caught(AssertionError())
     return decided is not False
-
-
-def is_traced(value: Any) -> bool:
-    """Return whether a value is a traced tensor or number."""
-    return type(value) is Number or (issubclass(type(value), Tensor) and not is_known(value.array))
 
 
 # Types of values that answer for others, or of which a traced test decides what they are.

@@ -15,13 +15,13 @@ import jax.numpy as jnp
 
 from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch.control.branches import if_, negate, run_where, select, to_bool
-from fnjax.torch.control.expressions import and_, is_traced, not_, or_
+from fnjax.torch.control.expressions import and_, not_, or_
 from fnjax.torch.control.list_entries import get_entry
 from fnjax.torch.control.state.places import UNBOUND
 from fnjax.torch.deferred.either import Either
 from fnjax.torch.deferred.filtered import Filtered, Item
 from fnjax.torch.deferred.list_iterator import END, ListIterator
-from fnjax.torch.deferred.number import NUMBERS, Number, kinds_of, number
+from fnjax.torch.deferred.number import NUMBERS, Number, is_traced, kinds_of, number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import result_type

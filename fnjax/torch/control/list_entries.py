@@ -11,10 +11,10 @@ import numpy as np
 
 from fnjax.torch.control.branches import select
 from fnjax.torch.deferred.either import Either, distribute, resolve
-from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, kinds_of
-from fnjax.torch.host.calls import is_traced, record
+from fnjax.torch.deferred.number import NUMBERS, Number, find_dtype, is_traced, kinds_of
+from fnjax.torch.host.calls import is_host_or_traced, record
 from fnjax.torch.memory import layout as layouts
-from fnjax.torch.memory.tensor import Derived, Tensor, is_known
+from fnjax.torch.memory.tensor import Derived, Tensor
 from fnjax.torch.recording.graph import Value, compute, compute_view, find_kept, keep
 from fnjax.torch.recording.storage import Storage
 
@@ -73,16 +73,16 @@ class _Selected(Derived):
 
 
 def _is_traced(index: Any) -> bool:
-    return type(index) is Number or (
-        issubclass(type(index), Tensor) and not is_known(index.array) and index.layout.size == 1
-    )
+    return is_traced(index) and (type(index) is Number or index.layout.size == 1)
 
 
 def get_entry(container: Any, index: Any) -> Any:
     """Return `container[index]`; the index of a list or tuple may be a traced integer."""
     if type(index) is Either or type(container) is Either:
         return distribute(get_entry, (container, index), {})
-    if issubclass(type(container), np.ndarray) and any(map(is_traced, index if type(index) is tuple else (index,))):
+    if issubclass(type(container), np.ndarray) and any(
+        map(is_host_or_traced, index if type(index) is tuple else (index,))
+    ):
         return record(operator.getitem, (container, index), {}, "indexing")
     if not _is_traced(index) or not isinstance(container, (list, tuple)) or not container:
         return container[index]

@@ -11,8 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.torch.control.expressions import is_traced
-from fnjax.torch.deferred.number import Number, number
+from fnjax.torch.deferred.number import Number, is_traced, number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import jax
 
 from fnjax._torch_ops.syntax.trees import RUNTIME
-from fnjax.torch.deferred.base import USES, Deferred, is_own
+from fnjax.torch.deferred.base import ARITHMETIC, COMPARISONS, UNARY, USES, Deferred, is_own
 from fnjax.torch.deferred.origins import AND, BRANCH, NOT, OR
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.tensor import Tensor
@@ -320,12 +320,12 @@ def _install(name: str, function: Callable[..., Any]) -> None:
     setattr(Either, f"__{name}__", call)
 
 
-for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+for _name in ARITHMETIC:
     _function = getattr(operator, f"__{_name}__")
     _install(_name, _function)
     _install(f"r{_name}", lambda x, other, f=_function: f(other, x))
     _install(f"i{_name}", getattr(operator, f"__i{_name}__"))
-for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "pos", "abs", "invert", "setitem", "delitem"):
+for _name in (*COMPARISONS, *UNARY, "setitem", "delitem"):
     _install(_name, getattr(operator, f"__{_name}__"))
 
 jax.tree_util.register_pytree_node(

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.torch.deferred.base import Deferred, is_own
+from fnjax.torch.deferred.base import COMPARISONS, Deferred, is_own
 from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import DTYPES, dtype
@@ -231,6 +231,11 @@ def number(array: Any, *, value: Value | None = None) -> Any:
     return make_number(value or Value(array), [kind])
 
 
+def is_traced(value: Any) -> bool:
+    """Return whether a value is a traced tensor or number."""
+    return type(value) is Number or (issubclass(type(value), Tensor) and not is_known(value.array))
+
+
 def cast(value: Any, kind: type) -> Any:
     """Return `kind(value)` of a number."""
     return value.cast(kind) if type(value) is Number else kind(value)
@@ -352,7 +357,7 @@ def _run(name: str, a: Any, b: Any) -> Any:
 
 def _install(name: str) -> None:
     setattr(Number, f"__{name}__", lambda self, other: _run(name, self, other))
-    if name not in {"lt", "le", "gt", "ge", "eq", "ne"}:
+    if name not in COMPARISONS:
         setattr(Number, f"__r{name}__", lambda self, other: _run(name, other, self))
         setattr(Number, f"__i{name}__", lambda self, other: _run(name, self, other))
 

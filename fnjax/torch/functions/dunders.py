@@ -13,7 +13,7 @@ import numpy as np
 
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
 from fnjax._torch_ops.registry import KNOWN
-from fnjax.torch.deferred.base import Deferred
+from fnjax.torch.deferred.base import COMPARISONS, UNARY, Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection, takes_selections
 from fnjax.torch.dispatch.run import run
@@ -158,7 +158,6 @@ _OPERATORS = {
     "lshift": "bitwise_left_shift",
     "rshift": "bitwise_right_shift",
 }
-_COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 
 
 def install() -> None:
@@ -185,7 +184,7 @@ def install() -> None:
         in_place = "div_" if name == "truediv" else f"{text}_"
         if hasattr(Tensor, in_place):
             setattr(Tensor, f"__i{name}__", lambda self, other, own=in_place: getattr(self, own)(other))
-    for name in _COMPARISONS:
+    for name in COMPARISONS:
         setattr(Tensor, f"__{name}__", _binary(name, f"torch.{name}"))
     for name, text in {"neg": "neg", "abs": "abs", "invert": "bitwise_not", "pos": "positive"}.items():
         setattr(Tensor, f"__{name}__", _unary(text))
@@ -193,7 +192,7 @@ def install() -> None:
         setattr(Tensor, f"__{kind.__name__}__", _convert(kind))
     for name, value in _PROTOCOLS.items():
         setattr(Tensor, name, value)
-    names = {*_OPERATORS, *_COMPARISONS, "neg", "abs", "invert", "pos", "contains", "getitem", "setitem"}
+    names = {*_OPERATORS, *COMPARISONS, *UNARY, "contains", "getitem", "setitem"}
     for name in (f"__{prefix}{n}__" for n in names for prefix in ("", "r", "i")):
         if name in vars(Tensor):
             setattr(Selection, name, vars(Tensor)[name])

@@ -21,7 +21,7 @@ import numpy as np
 
 from fnjax.torch.deferred.base import Deferred
 from fnjax.torch.deferred.either import Either
-from fnjax.torch.deferred.number import Number
+from fnjax.torch.deferred.number import Number, is_traced
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.host.table import Row, find_row, has_known_size
 from fnjax.torch.host.values import REMEDY, HostValue, Recording, Step, dtype_of, fill, list_values
@@ -52,9 +52,9 @@ def numpy(tensor: Tensor, *, shared: bool = True) -> HostValue:
     return found
 
 
-def is_traced(value: Any) -> bool:
+def is_host_or_traced(value: Any) -> bool:
     """Return whether a value is a HostValue, a traced number or a traced tensor."""
-    return isinstance(value, (HostValue, Number)) or (isinstance(value, Tensor) and not is_known(value.array))
+    return isinstance(value, HostValue) or is_traced(value)
 
 
 def _enter(value: Any) -> Any:

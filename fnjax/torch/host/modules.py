@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from fnjax._primitives.jax_internals import is_transformed
-from fnjax.torch.host.calls import is_traced, record
+from fnjax.torch.host.calls import is_host_or_traced, record
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.tensor import Tensor
 from fnjax.torch.memory.trees import list_leaves, map_leaves
@@ -29,7 +29,7 @@ class HostFunction:
         """Call the function, or record its call."""
         function = vars(self)["_function"]
         given = list_leaves((args, kwargs))
-        if not any(map(is_traced, given)):
+        if not any(map(is_host_or_traced, given)):
             if not (self.__name__ in _FRESH and is_transformed()):
                 return function(*args, **kwargs)
             return record(function, args, kwargs, vars(self)["_name"])  # what is traced may be written into it

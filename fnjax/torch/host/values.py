@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax._primitives.nondifferentiable import nondifferentiable
-from fnjax.torch.deferred.base import refuse_others
+from fnjax.torch.deferred.base import ARITHMETIC, COMPARISONS, UNARY, refuse_others
 from fnjax.torch.deferred.number import number
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.memory.dtypes import as_dtype
@@ -297,13 +297,13 @@ def _install() -> None:
 
         return call
 
-    for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor"):
+    for name in ARITHMETIC:
         for prefix in ("", "r", "i"):
             method = binary(f"i{name}" if prefix == "i" else name, reflected=prefix == "r")
             setattr(HostValue, f"__{prefix}{name}__", method)
-    for name in ("eq", "ne", "lt", "le", "gt", "ge", "lshift", "rshift"):
+    for name in (*COMPARISONS, "lshift", "rshift"):
         setattr(HostValue, f"__{name}__", binary(name, reflected=False))
-    for name in ("neg", "pos", "abs", "invert"):
+    for name in UNARY:
         function = getattr(operator, f"__{name}__")
         setattr(HostValue, f"__{name}__", lambda self, f=function: HostValue.record(f, (self,), {}, f.__name__))
     for kind in (bool, int, float, complex, operator.index):
