@@ -27,11 +27,6 @@ def pytest_collection_modifyitems(items):
             table.append(item)
 
 
-def pytest_collection_finish():
-    """Leave what was collected out of garbage collection: each test of leaks searches the whole heap, many times."""
-    gc.freeze()
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item):
     """Run the tests of STRICT without implicit promotion, except with 64 bits, where literals have other dtypes."""
@@ -39,6 +34,14 @@ def pytest_runtest_call(item):
         return (yield)
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
         return (yield)
+
+
+@pytest.fixture
+def young_heap():
+    """Leave what is older than the test out of garbage collection: a test of leaks searches the heap at each trace."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture

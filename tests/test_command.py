@@ -167,6 +167,7 @@ class Net(nn.Module):
 """
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize(("factor", "status"), [(3, 0), (2, 1)])
 def test_module_of_a_pytorch_file(tmp_path, capsys, factor, status):
     """A module of a PyTorch file is checked for its parameters and inputs, without PyTorch."""

@@ -290,6 +290,7 @@ class Payload:
     """A static argument whose death can be watched."""
 
 
+@pytest.mark.usefixtures("young_heap")
 def test_static_arguments_and_classes_die():
     """A hundred calls with distinct static values leave none of them behind, and a class dies with its last use."""
     alive = weakref.WeakSet()

@@ -781,6 +781,7 @@ def test_a_module_that_is_called_in_the_place_of_its_parameters():
     assert jax.tree.structure(params) == jax.tree.structure(dict(teacher.named_parameters()))
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize("wrap", [jax.jit, jax.checkpoint], ids=["jit", "checkpoint"])
 def test_a_call_of_a_function_leaks_no_tracer(model, wrap):
     """JAX keeps the rule of a Function: it holds neither the copy's parameters nor the key of draws around it."""

@@ -56,6 +56,7 @@ def nested_kernel(x_ptr, out_ptr, n, BLOCK: tl.constexpr):
         tl.store(out_ptr + row, total)
 
 
+@pytest.mark.usefixtures("young_heap")
 @pytest.mark.parametrize(
     "kernel",
     [while_kernel, *(pytest.param(k, marks=pytest.mark.slow) for k in (even_kernel, uneven_kernel, nested_kernel))],
