@@ -44,7 +44,7 @@ demo: $(STAMP)/demo ## train a digit classifier whose activation, normalisation 
 	$(BIN)/python examples/digits.py
 
 # An -m in PYTEST_ARGS takes the place of this one.
-test: $(STAMP)/test versions ## run the tests, doctests among them: some seven minutes on two cores
+test: $(STAMP)/test versions ## run the tests, doctests among them: some five minutes on two cores
 	$(PYTEST) -m 'not slow and not parity and not triton' $(PYTEST_ARGS)
 
 test-all: $(STAMP)/test versions ## run all of them, also those marked slow (and parity, where PyTorch is installed)
