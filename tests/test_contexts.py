@@ -69,6 +69,7 @@ with fnjax.torch.distributed.axis("i"):
 }
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("imports", ["import jax, fnjax", "import fnjax, jax"])
 def test_first_uses_trace_nothing_again(imports, tmp_path):
     """A function that was compiled after the imports is not traced again after the first use of any part of fnjax."""

@@ -200,7 +200,7 @@ def wanted():
         return {Fn: jax.jit(derivatives(unrolled(layer(Fn))))(*ARGS) for Fn in FUNCTIONS}
 
 
-@pytest.mark.sampled(5)
+@pytest.mark.sampled(11)
 @pytest.mark.parametrize(
     ("split", "Fn"),
     [

@@ -153,6 +153,7 @@ def flops(fun, *args):
     return jax.jit(fun).lower(*args).compile().cost_analysis().get("flops", 0)
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("name", marked(CASES))
 def test_halves(name):
     """Both halves give jax.vjp's numbers, compiled, and what is pending has one structure in and out of jit."""

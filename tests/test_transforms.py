@@ -65,7 +65,7 @@ def cased(wrappers):
     ]
 
 
-@pytest.mark.sampled(3)
+@pytest.mark.sampled(7)
 @pytest.mark.parametrize(("case", "wrap"), cased(WRAPPERS))
 def test_gradient_of_wrapped(case, wrap):
     """The gradients of the wrapped Function are those of the plain formula, in every argument."""
@@ -88,6 +88,7 @@ def test_gradient_in_one_argument(case, wrap):
         np.testing.assert_allclose(jax.grad(case.loss(wrap(case.apply)), i)(*args), want, rtol=1e-10)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case", SEVERAL, ids=lambda c: c.name)
 def test_batch_that_shares_arguments(case):
     """With any subset of unbatched arguments, each example has its own values and gradients."""

@@ -425,6 +425,7 @@ def test_dictionaries_on_ctx_keep_their_order(wrap):
     np.testing.assert_array_equal(gradient, 2 * x * x)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "transform", ["jax.grad(f)", "jax.jit(jax.grad(f))", "jax.grad(jax.jit(f))", "jax.grad(jax.checkpoint(f))"]
 )

@@ -183,6 +183,7 @@ def answered(tmp_path_factory):
     return load(tmp_path_factory.mktemp("deferred"), ANSWERED)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NAMES)
 def test_questions_are_answered_by_the_test(answered, name):
     """A program gives under jit, and under vmap, what it gives on known values."""
@@ -353,6 +354,7 @@ def numbers(tmp_path_factory):
     return load(tmp_path_factory.mktemp("numbers"), NUMBERS)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", NUMBER_NAMES)
 def test_traced_numbers_are_those_of_python(numbers, name):
     """Values and dtypes are those that a program gives where its numbers are known."""

@@ -1178,6 +1178,7 @@ def _functions(source):
 X = jnp.array([1.0, 2.0, 3.0])
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", [n for n, _ in _functions(MERGED + LOOPS)])
 def test_what_branches_and_loops_change(merged, name):
     """Under jit the state after a branch is that of the branch which is taken, as outside jit; so for loops."""

@@ -670,6 +670,7 @@ def stack_states(states):
     return {name: jnp.stack([arrays[f"blocks.{i}.{name}"] for i in range(3)]) for name in names}
 
 
+@pytest.mark.slow
 def test_scanned_blocks_are_a_loop_over_them():
     """Results, new buffers and gradients of scan_modules and StackedModules, by JAX and by torch.autograd."""
     loop = Residuals(make_residuals(), call_blocks)

@@ -110,6 +110,7 @@ def test_jit_with_sharded_parameters(model, start, expected):
     assert all(x.is_deleted() for x in params.values())
 
 
+@pytest.mark.slow
 @needs_devices
 def test_shard_map(model, start, expected):
     """Each device has a part of the batch; the loss is averaged over devices, and so are the gradients."""

@@ -67,7 +67,7 @@ def assert_as_expected(case, found, compiled=True):
 
 @pytest.mark.parametrize(
     "case",
-    [c if i % 4 == 0 else pytest.param(c, marks=pytest.mark.slow) for i, c in enumerate(CASES)],
+    [c if i % 12 == 0 else pytest.param(c, marks=pytest.mark.slow) for i, c in enumerate(CASES)],
     ids=lambda case: case.name,
 )
 def test_a_launch_gives_what_tritons_interpreter_gives(case):
