@@ -307,6 +307,8 @@ def test_pytorch_source_calls_functions_as_pytorch_does(tmp_path, monkeypatch, f
     assert ("class Clamp(fnjax.Function)" in (out / min(texts)).read_text()) == (files == 1)
     monkeypatch.syspath_prepend(out)
     names = [n.removesuffix(".py") for n in texts]
+    for name in names:  # of another test's file
+        sys.modules.pop(name, None)
     module = importlib.import_module(max(names))
     for name in names:
         del sys.modules[name]
