@@ -198,7 +198,7 @@ def test_only_the_primitives_speak_of_interpreters():
     others = {name for name in speakers if not name.startswith("_primitives.")}
     assert others == {
         *("_split.control_flow", "_split.partition", "collectives.device_copies"),
-        *("triton.interpreter.host_report", "triton.platform_switch"),
+        *("triton.interpreter.host_report", "triton.platform_switch", "triton.values.rounding"),
     }
 
 

@@ -184,32 +184,53 @@ def ratio_kernel(x_ptr, scale_ptr, out_ptr, N: tl.constexpr):
 
 
 @triton.jit
-def ratio_backward_kernel(dy_ptr, x_ptr, scale_ptr, dx_ptr, dscale_ptr, N: tl.constexpr):
+def ratio_backward_kernel(dy_ptr, x_ptr, scale_ptr, dx_ptr, dscale_ptr, KIND: tl.constexpr, N: tl.constexpr):
     lanes = tl.arange(0, N)
     dy, x, scale = tl.load(dy_ptr + lanes), tl.load(x_ptr + lanes), tl.load(scale_ptr)
-    tl.store(dx_ptr + lanes, dy / scale)
+    tl.store(dx_ptr + lanes, (dy / scale).to(KIND).to(tl.float32))
     tl.store(dscale_ptr, -tl.sum(dy * x, 0) / scale / scale)
 
 
 class Ratio(Function):
     @staticmethod
-    def forward(ctx, x, scale):
+    def forward(ctx, x, scale, kind):
         ctx.save_for_backward(x, scale)
+        ctx.kind = kind
         return ratio_kernel[(1,)](x, scale, jnp.empty_like(x), N=8)
 
     @staticmethod
     def backward(ctx, dy):
         x, scale = ctx.saved_tensors
-        return ratio_backward_kernel[(1,)](dy, x, scale, jnp.empty_like(x), jnp.empty_like(scale), N=8)
+        outs = jnp.empty_like(x), jnp.empty_like(scale)
+        return *ratio_backward_kernel[(1,)](dy, x, scale, *outs, KIND=ctx.kind, N=8), None
 
 
-def test_a_backward_kernel_that_divides_has_forward_mode():
-    """A division is linear in what is divided, so a Function whose backward launches it has a jvp and a Hessian."""
+@pytest.mark.parametrize(("kind", "tolerance"), [(tl.float32, 2e-6), (tl.float16, 1e-3), (tl.bfloat16, 1e-2)], ids=str)
+def test_a_backward_kernel_that_divides_has_forward_mode(kind, tolerance):
+    """Divisions and conversions are linear: a Function whose backward launches them has a jvp and a Hessian."""
     x, scale = numbers(10, 8), jnp.array([3.0])
 
     def of(f):
         loss = lambda x, scale: (f(x, scale) ** 2).sum()
         return jax.jvp(f, (x, scale), (x**2, scale)), jax.hessian(loss, (0, 1))(x, scale)
 
-    found, wanted = (jax.jit(lambda f=f: of(f))() for f in (Ratio.apply, lambda x, scale: x / scale))
-    assert_near(found, wanted)
+    ratio = lambda x, scale: Ratio.apply(x, scale, kind)
+    found, wanted = (jax.jit(lambda f=f: of(f))() for f in (ratio, lambda x, scale: x / scale))
+    assert_near(found, wanted, tolerance)
+
+
+@pytest.mark.parametrize("name", ["softmax", "cross-entropy", "attention-causal"])
+def test_second_derivative_through_extremes(name):
+    """A product with the Hessian, through `tl.max` in loops too: the maximum's derivative holds to any order."""
+    forms, inputs = forms_of(name, SMALL[name]())
+    floats = [i for i, x in enumerate(inputs) if jnp.issubdtype(x.dtype, jnp.floating)]
+
+    def product(f):
+        gradient = lambda *given: gradient_of(f, name, inputs)(
+            *(dict(enumerate(inputs)) | dict(zip(floats, given, strict=True))).values()
+        )
+        given = tuple(inputs[i] for i in floats)
+        return jax.jvp(gradient, given, tuple(map(jnp.cos, given)))[1]
+
+    found, wanted = (jax.jit(lambda f=f: product(f))() for f in (forms["fnjax"], forms["twin"]))
+    assert_near(found, wanted, 2e-5)

@@ -18,7 +18,7 @@ from jax import lax
 from fnjax._primitives.division import quotient
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import MANY, Affine, Shape, constant, leading, recognise
-from fnjax.triton.values.rounding import rounded, toward_zero
+from fnjax.triton.values.rounding import rounded
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
@@ -360,7 +360,7 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
         return found
     data = value.array()
     if kind in (types.float16, types.bfloat16) and value.dtype.kind == "f" and value.dtype.primitive_bitwidth > 16:
-        return Tensor((toward_zero if rounding == "rtz" else rounded)(data, kind), kind, value.shape)
+        return Tensor(rounded(data, kind, rounding == "rtz"), kind, value.shape)
     found = Tensor(data.astype(canonical(kind)), kind, value.shape)
     found.row = value.row if kind.is_int() and kind.itemsize >= value.dtype.itemsize else None
     return found

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import operator
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from fnjax._primitives.replace_primal import replace_primal
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Shape, leading
@@ -121,7 +120,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
         input, axis, shape = _along(input, axis, keep_dims)
         data = filled(input)
         if input.dtype.kind == "f":
-            found, _ = _counted(data, leading() + axis, largest)
+            found = _extreme_number(data, leading() + axis, largest)
         else:
             found = (jnp.max if largest else jnp.min)(data, leading() + axis)
         return _result(found, input.dtype, shape)
@@ -130,12 +129,11 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     return operate
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1, 2))
-def _counted(data: Any, axis: Any, largest: bool) -> Any:
-    """Return the largest or smallest element along an axis, and how many are equal to it.
+def _extreme_number(data: Any, axis: int, largest: bool) -> Any:
+    """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
 
-    It is NaN only where there is nothing else, as in tl.maximum. XLA reads the elements once, and stores no mask of
-    them; a reduction of pairs is one kernel, while one of single numbers would become several that are compiled each.
+    Equal extremes share the derivative, as in JAX. XLA reads the elements once, and stores no mask of them; a reduction
+    of pairs is one kernel, while one of single numbers would become several that are compiled each.
     """
 
     def joined(a: Any, b: Any) -> Any:
@@ -143,24 +141,16 @@ def _counted(data: Any, axis: Any, largest: bool) -> Any:
         beats = y > x if largest else y < x
         return lax.select(beats, y, x), lax.select(beats, of_y, lax.select(x == y, of_x + of_y, of_x))
 
-    there = data == data  # noqa: PLR0124  NaN is unlike itself
+    fixed = lax.stop_gradient(data)
+    there = fixed == fixed  # noqa: PLR0124  NaN is unlike itself
     none = np.array(-np.inf if largest else np.inf, data.dtype), np.int32(0)
-    pairs = jnp.where(there, data, none[0]), there.astype(jnp.int32)
+    pairs = jnp.where(there, fixed, none[0]), there.astype(jnp.int32)
     if data.shape[axis] >= LONG and data.shape[axis] % 8 == 0:
         shape = (*data.shape[:axis], 8, data.shape[axis] // 8, *data.shape[axis + 1 :])
         pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
     found, count = lax.reduce(pairs, none, joined, (axis,))
-    return jnp.where(count > 0, found, jnp.nan), count.astype(data.dtype)
-
-
-@_counted.defjvp
-def _(axis: Any, largest: bool, primals: Any, tangents: Any) -> Any:
-    """Return the derivative, which equal extremes share as in JAX; JAX cannot differentiate such a reduction twice."""
-    (data,), (tangent,) = primals, tangents
-    found, count = _counted(data, axis, largest)
-    there = data == jnp.expand_dims(found, axis)
-    slope = jnp.where(there, tangent, 0).sum(axis) / jnp.maximum(count, 1)
-    return (found, count), (slope, jnp.zeros_like(count))
+    shared = jnp.where(fixed == jnp.expand_dims(found, axis), data, 0).sum(axis) / jnp.maximum(count, 1)
+    return replace_primal(shared, jnp.where(count > 0, found, jnp.nan))
 
 
 def _position(largest: bool) -> Callable[..., Any]:

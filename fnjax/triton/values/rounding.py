@@ -2,46 +2,59 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
 
+from fnjax._primitives.jax_internals import opened_by
 from fnjax.triton.values import types
 from fnjax.triton.values.tensor import canonical
 
 finfo: Any = jnp.finfo  # it has no types
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def rounded(data: Any, kind: types.dtype) -> Any:
-    """Return floats rounded to 16 bits, by operations that XLA does not remove as it may remove a conversion."""
+round_p = Primitive("fnjax_round")  # linear: a jax.custom_jvp is not, where it has to be transposed
+
+
+def rounded(data: Any, kind: types.dtype, toward_zero: bool = False) -> Any:
+    """Return floats rounded to 16 bits, to the nearest or toward zero; the derivative is that of a conversion."""
+    return round_p.bind(data, kind=kind, toward_zero=toward_zero)
+
+
+def _round(data: Any, kind: types.dtype, toward_zero: bool) -> Any:
+    """Round by operations that XLA does not remove as it may remove a conversion."""
     if kind == types.bfloat16:
-        return lax.reduce_precision(data, 8, 7).astype(canonical(kind))
-    small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
-    return jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
-
-
-@functools.partial(jax.custom_jvp, nondiff_argnums=(1,))
-def toward_zero(data: Any, kind: types.dtype) -> Any:
-    """Return floats rounded to 16 bits toward zero."""
-    near = rounded(data, kind)
-    bits = lax.bitcast_convert_type(near, jnp.uint16)
+        near = lax.reduce_precision(data, 8, 7).astype(canonical(kind))
+    else:
+        small = jnp.rint(data * 2.0**24) * 2.0**-24  # reduce_precision flushes float16's subnormals
+        near = jnp.where(jnp.abs(data) < 2.0**-14, small, lax.reduce_precision(data, 5, 10)).astype(canonical(kind))
+    if not toward_zero:
+        return near
     too_far = jnp.abs(near.astype(data.dtype)) > jnp.abs(data)
-    return lax.bitcast_convert_type(bits - too_far.astype(jnp.uint16), near.dtype)
+    return lax.bitcast_convert_type(lax.bitcast_convert_type(near, jnp.uint16) - too_far.astype(jnp.uint16), near.dtype)
 
 
-@rounded.defjvp
-def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
-    return rounded(*primals, kind), tangents[0].astype(canonical(kind))
+def _jvp(primals: Any, tangents: Any, **how: Any) -> tuple[Any, Any]:
+    found = round_p.bind(*primals, **how)
+    return found, tangents[0].astype(found.dtype)
 
 
-@toward_zero.defjvp
-def _(kind: types.dtype, primals: Any, tangents: Any) -> Any:
-    return toward_zero(*primals, kind), tangents[0].astype(canonical(kind))
+def _transpose(cotangent: Any, data: Any, **_: Any) -> list[Any]:
+    return [ad.Zero(data.aval) if isinstance(cotangent, ad.Zero) else cotangent.astype(data.aval.dtype)]
+
+
+round_p.def_impl(jax.jit(_round, static_argnames=("kind", "toward_zero")))
+opened_by(round_p, _round)
+round_p.def_abstract_eval(lambda data, kind, **_: data.update(dtype=canonical(kind), weak_type=False))
+ad.primitive_jvps[round_p] = _jvp
+ad.primitive_transposes[round_p] = _transpose
+batching.primitive_batchers[round_p] = lambda args, dims, **how: (round_p.bind(*args, **how), dims[0])
+mlir.register_lowering(round_p, mlir.lower_fun(_round, multiple_results=False))
 
 
 def exponent(x: Any) -> Any:
