@@ -24,28 +24,47 @@ import numpy as np
 
 from benchmarks import harness
 from benchmarks.triton_launches import LAUNCHES
-from tests.triton.twins import WITHOUT_GRADIENT, forms_of, gradient_of
+from tests.triton.twins import BY_BLOCKS, WITHOUT_GRADIENT, forms_of, gradient_of
 
 ROOT = Path(__file__).parent.parent
 # Large arrays come from one heap and stay there: else glibc maps them anew for each call, and the page faults (40 ms of
 # 55 for an addition of 4096²) hide all else.
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_ARENA_MAX": "1"}
 COMPILATIONS = 3
+COMPILATION = (
+    "Compilation: seconds with tracing and lowering, and those in XLA; equations traced; fusions that XLA compiles, some "
+    "20 ms each. The twin's softmax is one call of XLA's library, and so is most of its attention, which holds all "
+    "scores; by blocks, as the kernel computes it, a hand-written twin has nearly as many fusions as the kernel"
+)
 
 
 def compile_seconds(forms, inputs):
-    """Tracing, lowering and compiling each form from nothing, and of it XLA's compilation: the medians of a few."""
+    """Tracing, lowering and compiling each form from nothing, and of it XLA's compilation: the medians of a few.
+
+    Also the numbers of equations of the program and of fusions that XLA compiles to machine code.
+    """
     times = {form: [] for form in forms}
+    sizes = {}
     for _ in range(COMPILATIONS):
         for form, f in forms.items():
             jax.clear_caches()
             start = time.process_time()
-            lowered = jax.jit(lambda *given, f=f: f(*given)).lower(*inputs)
+            traced = jax.jit(lambda *given, f=f: f(*given)).trace(*inputs)
+            lowered = traced.lower()
             before = time.process_time()
-            lowered.compile()
+            compiled = lowered.compile()
             now = time.process_time()
             times[form].append((now - start, now - before))
-    return {form: tuple(map(statistics.median, zip(*found, strict=True))) for form, found in times.items()}
+            sizes[form] = equations(traced.jaxpr), compiled.as_text().count("kind=kLoop")
+    return {form: (*map(statistics.median, zip(*found, strict=True)), *sizes[form]) for form, found in times.items()}
+
+
+def equations(program):
+    """The number of equations of a program, those of loops and calls among them."""
+    jaxpr = getattr(program, "jaxpr", program)
+    values = (value for e in jaxpr.eqns for value in e.params.values())
+    inner = (p for value in values for p in (value if isinstance(value, tuple) else [value]))
+    return len(jaxpr.eqns) + sum(equations(p) for p in inner if hasattr(getattr(p, "jaxpr", p), "eqns"))
 
 
 def memory(compiled):
@@ -77,9 +96,15 @@ def interpreter_seconds():
     return json.loads(done.stdout.splitlines()[-1])
 
 
+def compiling_row(title, compiling):
+    """Seconds, those of them in XLA, equations and fusions: of fnjax, and of its twin."""
+    ours, theirs = compiling["fnjax"], compiling["twin"]
+    return title, ours[0] / theirs[0], *(each for pair in zip(ours, theirs, strict=True) for each in pair)
+
+
 def measure(report, options):
     seconds = interpreter_seconds()
-    found = {}
+    found, compilations = {}, []
 
     def rows():
         for name, make in LAUNCHES.items():
@@ -88,6 +113,7 @@ def measure(report, options):
             compiled = {form: jax.jit(f).lower(*inputs).compile() for form, f in forms.items()}
             check(compiled["fnjax"](*inputs), compiled["twin"](*inputs))
             compiling = compile_seconds(forms, inputs)
+            compilations.append(compiling_row(case.name, compiling))
             value, ours = time_ratio(compiled, inputs, options.rounds)
             found[name] = {
                 "time": value,
@@ -97,9 +123,9 @@ def measure(report, options):
                 "memory": memory(compiled["fnjax"]) / memory(compiled["twin"]),
             }
             if name not in WITHOUT_GRADIENT:
-                gradients = {
-                    form: jax.jit(gradient_of(f, name, inputs)).lower(*inputs).compile() for form, f in forms.items()
-                }
+                slopes = {form: gradient_of(f, name, inputs) for form, f in forms.items()}
+                gradients = {form: jax.jit(f).lower(*inputs).compile() for form, f in slopes.items()}
+                compilations.append(compiling_row(f"{case.name}, gradient", compile_seconds(slopes, inputs)))
                 check(gradients["fnjax"](*inputs), gradients["twin"](*inputs))
                 found[name] |= {
                     "gradient": time_ratio(gradients, inputs, max(3, options.rounds // 2))[0],
@@ -107,6 +133,12 @@ def measure(report, options):
                 }
             if name in seconds:
                 found[name]["interpreter"] = seconds[name] / ours
+            if name in BY_BLOCKS:
+                forms["twin"] = BY_BLOCKS[name]
+                slopes = {form: gradient_of(f, name, inputs) for form, f in forms.items()}
+                check(jax.jit(forms["twin"])(*inputs), compiled["fnjax"](*inputs))
+                for what, each in (("by blocks", forms), ("by blocks, gradient", slopes)):
+                    compilations.append(compiling_row(f"{case.name}, twin {what}", compile_seconds(each, inputs)))
             row = found[name]
             keys = ("time", "gradient", "compile", "compile seconds", "xla seconds", "memory", "gradient memory")
             yield case.name, ours * 1e3, *(row.get(k, "") for k in keys), *([row["interpreter"]] if seconds else [])
@@ -115,6 +147,12 @@ def measure(report, options):
     columns += ("interpreter",) if seconds else ()
     report.table(
         "fnjax.triton, of the hand-written twin; and how many times faster than the interpreter", columns, rows()
+    )
+    columns = ("", "ratio", "s", "twin", "XLA s", "twin", "equations", "twin", "fusions", "twin")
+    report.table(
+        COMPILATION,
+        columns,
+        compilations,
     )
     if not seconds:
         report.note("Triton is not installed here (FNJAX_TRITON_PYTHON names a Python that has it): no interpreter.")

@@ -131,3 +131,24 @@ def test_a_product_wraps(first, last, row, length):
     for start in (index.astype(first) * np.array(length, first)).astype(last):
         wanted[start : start + 4] += 1
     np.testing.assert_array_equal(found, wanted)
+
+
+@triton.jit
+def scattered_kernel(index_ptr, x_ptr, out_ptr, N: tl.constexpr, LOAD: tl.constexpr):
+    lanes = tl.arange(0, N)
+    at = tl.load(index_ptr + lanes).to(tl.int64) * 4096
+    if LOAD:
+        tl.store(out_ptr + lanes, tl.load(x_ptr + at))
+    else:
+        tl.atomic_add(out_ptr + at, tl.load(x_ptr + lanes))
+
+
+@pytest.mark.skipif(jax.config.jax_enable_x64, reason="with 64 bits there are such addresses")
+@pytest.mark.parametrize("load", [True, False])
+def test_addresses_beyond_32_bits_are_refused(load):
+    """Of an array of 2³² elements, loads and atomics by element say what to do."""
+    small, large = (jax.ShapeDtypeStruct((n,), jnp.float32) for n in (8, 2**32))
+    given = (large, small) if load else (small, large)
+    launch = lambda index, x, out: scattered_kernel[(1,)](index, x, out, N=8, LOAD=load)
+    with pytest.raises(triton.KernelError, match=r"array of 4294967296 elements takes 64 bits.*jax_enable_x64"):
+        jax.eval_shape(launch, jax.ShapeDtypeStruct((8,), jnp.int32), *given)

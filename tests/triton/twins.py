@@ -53,6 +53,29 @@ def attention(q, k, v, *, causal):
     return jnp.einsum("hqk,hkd->hqd", jnp.exp(scores - lse[..., None]), v), lse * LOG2E
 
 
+def attention_by_blocks(q, k, v, *, causal, block=64):
+    """Flash attention as one writes it in JAX: a scan over blocks of keys, each recomputed in backward."""
+    heads, length, d = q.shape
+    rows = jnp.arange(length)
+
+    def step(carry, now):
+        largest, total, acc = carry
+        start, k, v = now
+        scores = jnp.einsum("hqd,hkd->hqk", q, k) * d**-0.5
+        if causal:
+            scores = jnp.where(rows[:, None] >= start + jnp.arange(block), scores, -jnp.inf)
+        new = jnp.maximum(largest, scores.max(-1))
+        p, alpha = jnp.exp(scores - new[..., None]), jnp.exp(largest - new)
+        acc = acc * alpha[..., None] + jnp.einsum("hqk,hkd->hqd", p, v)
+        return (new, total * alpha + p.sum(-1), acc), None
+
+    first = jnp.full((heads, length), -jnp.inf), jnp.zeros((heads, length)), jnp.zeros_like(q)
+    blocks = (jnp.moveaxis(x.reshape(heads, -1, block, d), 1, 0) for x in (k, v))
+    step = jax.checkpoint(step, prevent_cse=False)
+    (largest, total, acc), _ = jax.lax.scan(step, first, (jnp.arange(0, length, block), *blocks))
+    return acc / total[..., None], (largest + jnp.log(total)) * LOG2E
+
+
 def embedding(index, table):
     return (table[index],)
 
@@ -114,6 +137,11 @@ TWINS = {
     "embedding-backward": embedding_backward,
     "histogram": histogram,
     "adam": adam,
+}
+# Hand-written programs that compute in blocks, as the kernels do.
+BY_BLOCKS = {
+    "attention-causal": functools.partial(attention_by_blocks, causal=True),
+    "attention-full": functools.partial(attention_by_blocks, causal=False),
 }
 WITHOUT_GRADIENT = {"histogram"}  # of integers
 # The output whose gradient is taken, where it is not the first.

@@ -169,11 +169,7 @@ def true_divide(a: Any, b: Any) -> Tensor:
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
         a, b, kind = to_common_type(a, b, division=True)
-    return compute(_quotient, kind, a, b)
-
-
-def _quotient(xp: Any, x: Any, y: Any) -> Any:
-    return np.divide(x, y) if xp is np else quotient(x, y, plain_derivative=True)
+    return compute(lambda xp, x, y: x / y if xp is np else quotient(x, y, plain_derivative=True), kind, a, b)
 
 
 def _truncated(xp: Any, x: Any, y: Any) -> Any:

@@ -11,13 +11,13 @@ from jax import lax
 
 from fnjax.triton.values import types, views
 from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail, write
-from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.affine import MANY, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.pointers import Pointer, SelectedPointer, has_width
 from fnjax.triton.values.rows import read_rows
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, part_of
+from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
 from fnjax.triton.values.views import View
 
 
@@ -74,7 +74,7 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
     else:
         data = read_rows(pointer, lanes, memory)
         if data is None:
-            offsets = pointer.offset.array()
+            offsets = _by_elements(pointer, memory).array()
             some = memory if memory.shape[0] else jnp.zeros(1, memory.dtype)
             data = some[jnp.clip(offsets, 0, some.shape[0] - 1)]
         value, remaining = Tensor(data, element, pointer.shape), lanes
@@ -94,6 +94,13 @@ def _other_programs(mask: Tensor, pointer: Pointer) -> Tensor | None:
     if alike or any(any(c.strides) for c in mask.conditions):
         return None
     return Tensor(None, types.int1, (), conditions=tuple(c.reshaped((), ()) for c in mask.conditions))
+
+
+def _by_elements(pointer: Pointer, memory: jax.Array) -> Tensor:
+    """Return the offset of a pointer for an access to each element; TypeError where it takes bits that JAX lacks."""
+    if memory.shape[0] > MANY and is_narrowed(types.int64):
+        raise needs_64_bits(f"an address in an array of {memory.shape[0]} elements")
+    return pointer.offset
 
 
 def _everywhere(mask: Any) -> Tensor:
@@ -174,7 +181,7 @@ def flat_lanes(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, *value
     Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
     """
     arrays = [broadcast(v, pointer.shape).array() for v in values]
-    offsets = broadcast(pointer.offset, pointer.shape).array()
+    offsets = broadcast(_by_elements(pointer, memory), pointer.shape).array()
     if lanes is not None:
         arrays.append(broadcast(lanes, pointer.shape).array())
     arrays = [aligned(a, len(pointer.shape)) for a in (offsets, *arrays)]
