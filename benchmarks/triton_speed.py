@@ -32,9 +32,9 @@ ROOT = Path(__file__).parent.parent
 HEAP = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**34), "MALLOC_ARENA_MAX": "1"}
 COMPILATIONS = 3
 COMPILATION = (
-    "Compilation: seconds with tracing and lowering, and those in XLA; equations traced; fusions that XLA compiles, some "
-    "20 ms each. The twin's softmax is one call of XLA's library, and so is most of its attention, which holds all "
-    "scores; by blocks, as the kernel computes it, a hand-written twin has nearly as many fusions as the kernel"
+    "Compilation: seconds with tracing and lowering, and those in XLA; equations traced; fusions that XLA compiles, "
+    "some 20 ms each. The twin's softmax is one call of XLA's library, and so is most of its attention, which holds "
+    "all scores; by blocks, as the kernel computes it, a hand-written twin has nearly as many fusions as the kernel"
 )
 
 
@@ -60,7 +60,7 @@ def compile_seconds(forms, inputs):
 
 
 def equations(program):
-    """The number of equations of a program, those of loops and calls among them."""
+    """Return the number of equations of a program, those of loops and calls among them."""
     jaxpr = getattr(program, "jaxpr", program)
     values = (value for e in jaxpr.eqns for value in e.params.values())
     inner = (p for value in values for p in (value if isinstance(value, tuple) else [value]))

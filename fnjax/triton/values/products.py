@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.affine import leading
 from fnjax.triton.values.arithmetic import cast, where
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical
+from fnjax.triton.values.tensor import Guarded, Tensor, canonical
 from fnjax.triton.values.types import as_type, bfloat16, float16, float32, float64, int32
 
 
@@ -43,8 +43,7 @@ def dot(
     a, b = (t.inner if isinstance(t, Guarded) else t for t in (a, b))
     summed = int32 if a.dtype.is_int() else float64 if a.dtype == float64 else float32
     wide = summed if a.dtype.is_int() or a.dtype.is_fp8() else a.dtype
-    x, y = a.array().astype(canonical(wide)), b.array().astype(canonical(wide))
-    x, y = _ranked(x, a.shape), _ranked(y, b.shape)
+    x, y = (t.filled().astype(canonical(wide)) for t in (a, b))
     result = Tensor(product(x, y, canonical(summed)), summed, (*a.shape[:-1], b.shape[-1]))
     if current().vectorized_loops:  # a vectorised loop may contract over its axis
         result.factors = x, y, canonical(summed)
@@ -110,7 +109,7 @@ def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> 
         packed: the axis along which pairs of 4-bit floats are packed.
     """
     kind = getattr(kind, "value", kind)
-    data = _ranked(block.array(), block.shape)
+    data = block.filled()
     if kind == "e2m1":
         pairs = jnp.stack([data & 15, (data >> 4) & 15], leading() + packed + 1).astype(jnp.int32)
         sizes = [n * 2 if d == leading() + packed else n for d, n in enumerate(data.shape)]
@@ -123,7 +122,7 @@ def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> 
         raise TypeError(f"tl.dot_scaled knows e2m1, {', '.join(_FORMATS)}, not {kind}")
     if scale is None:
         return wide
-    exponents = _ranked(scale.array(), scale.shape).astype(jnp.int32) - 127
+    exponents = scale.filled().astype(jnp.int32) - 127
     factors = jnp.where(exponents == 128, jnp.nan, jnp.ldexp(jnp.float32(1), exponents))
     factors = jnp.repeat(factors, wide.shape[leading() + contracted] // scale.shape[1], leading() + 1)
     return wide * (factors if contracted else jnp.swapaxes(factors, -1, -2))
@@ -158,9 +157,3 @@ def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
     found = found.transpose(sorted(range(len(order)), key=order.__getitem__))
     sizes = dict(zip(sorted(order), found.shape, strict=True))
     return found.reshape([sizes.get(d, 1) for d in range(rank)])
-
-
-def _ranked(data: Any, shape: Shape) -> Any:
-    """Return an array whose block's axes are all there, in their full size."""
-    data = aligned(data, len(shape))
-    return jnp.broadcast_to(data, data.shape[: leading()] + tuple(shape))

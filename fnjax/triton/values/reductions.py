@@ -15,7 +15,7 @@ from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
-from fnjax.triton.values.shapes import axis_of, filled, reshape
+from fnjax.triton.values.shapes import axis_of, filled_alike, reshape
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
 
@@ -63,7 +63,7 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
         if input.dtype.primitive_bitwidth >= 32:  # a sum of fewer bits is rounded once
             return values.add(sum(first, axis, keep_dims), sum(second, axis, keep_dims))
     input, axis, shape = _along(input, axis, keep_dims)
-    data, xp = (filled(input), jnp) if (exact := _exact(input)) is None else (exact, np)
+    data, xp = (input.filled(), jnp) if (exact := _exact(input)) is None else (exact, np)
     wide = jnp.float32 if input.dtype.is_floating() and input.dtype.primitive_bitwidth < 32 else data.dtype
     return _result(xp.sum(data, leading() + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
 
@@ -79,13 +79,13 @@ def _exact(input: Any) -> Any:
 def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Tensor:
     """Return the exclusive or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_xor.reduce(filled(input), axis=leading() + axis), input.dtype, shape)
+    return _result(jnp.bitwise_xor.reduce(input.filled(), axis=leading() + axis), input.dtype, shape)
 
 
 def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Tensor:
     """Return the bitwise or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
-    return _result(jnp.bitwise_or.reduce(filled(input), axis=leading() + axis), input.dtype, shape)
+    return _result(jnp.bitwise_or.reduce(input.filled(), axis=leading() + axis), input.dtype, shape)
 
 
 def _extended(input: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
             of_first = extreme(parts[0], axis, keep_dims)
             return values.where(values.compare("equal", of_first, of_first), of_first, -np.inf if largest else np.inf)
         input, axis, shape = _along(input, axis, keep_dims)
-        data = filled(input)
+        data = input.filled()
         if input.dtype.kind == "f":
             found = _extreme_number(data, leading() + axis, largest)
         else:
@@ -158,7 +158,7 @@ def _position(largest: bool) -> Callable[..., Any]:
 
     def operate(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Any:
         input, axis, shape = _along(input, axis, keep_dims)
-        data = filled(input)
+        data = input.filled()
         found = (jnp.argmax if largest else jnp.argmin)(data, leading() + axis)
         return _result(found.astype(jnp.int32), types.int32, shape)
 
@@ -195,7 +195,7 @@ def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
         raise TypeError(f"tl.{function.__name__} of booleans: convert them with .to(tl.int32)")
     at = leading() + axis_of(axis, input.ndim)
     if (exact := _exact(input)) is None:
-        return Tensor(function(filled(input), at, reverse=bool(reverse)), input.dtype, input.shape)
+        return Tensor(function(input.filled(), at, reverse=bool(reverse)), input.dtype, input.shape)
     order = slice(None, None, -1 if reverse else 1)
     found = getattr(np, function.__name__)(exact[(slice(None),) * at + (order,)], at)[(slice(None),) * at + (order,)]
     return Tensor(found, input.dtype, input.shape)
@@ -222,9 +222,7 @@ def _together(input: Any) -> Any:
     parts = [as_tensor(x) for x in (input if several else (input,))]
     shape = np.broadcast_shapes(*(p.shape for p in parts))
     parts = [values.broadcast(p, shape) for p in parts]
-    arrays = [filled(p) for p in parts]
-    lead = np.broadcast_shapes(*(a.shape[: leading()] for a in arrays))
-    return [jnp.broadcast_to(a, lead + shape) for a in arrays], [p.dtype for p in parts], shape, several
+    return filled_alike(*parts), [p.dtype for p in parts], shape, several
 
 
 def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> Any:
@@ -271,7 +269,7 @@ def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = Fal
 def sort(x: Any, dim: Any = None, descending: bool = False) -> Tensor:
     """Return the elements in order along an axis, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
-    return Tensor(jnp.sort(filled(x), leading() + dim, descending=bool(descending)), x.dtype, x.shape)
+    return Tensor(jnp.sort(x.filled(), leading() + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
 def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
@@ -279,5 +277,5 @@ def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
     k = operator.index(k)
     if k < x.shape[-1]:
         x = _extended(x)
-    data = lax.slice_in_dim(filled(sort(x, dim, True)), 0, k, axis=leading() + x.ndim - 1)
+    data = lax.slice_in_dim(sort(x, dim, True).filled(), 0, k, axis=leading() + x.ndim - 1)
     return Tensor(data, x.dtype, (*x.shape[:-1], k))

@@ -71,7 +71,7 @@ def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Tensor:
     if tensor.known and tensor.dtype.kind in "iu" and tensor.numel <= KNOWN_LIMIT:
         data = np.broadcast_to(aligned(tensor.data, tensor.ndim), tensor.data.shape[: leading()] + tensor.shape)
         return values.of_data(data.reshape(data.shape[: leading()] + shape), tensor.dtype, shape)
-    full = filled(tensor)
+    full = tensor.filled()
     return Tensor(full.reshape(full.shape[: leading()] + shape), tensor.dtype, shape)
 
 
@@ -83,10 +83,11 @@ def ravel(x: Any, can_reorder: bool = False) -> Tensor:
     return reshape(x, (x.numel,))
 
 
-def filled(input: Any) -> jax.Array:
-    """Return the array of a tensor with the block's axes broadcast to their full size."""
-    data = aligned(input.array(), input.ndim)
-    return jnp.broadcast_to(data, data.shape[: leading()] + input.shape)
+def filled_alike(*tensors: Tensor) -> list[jax.Array]:
+    """Return the arrays of tensors with the block's axes in full size, and leading axes broadcast to each other."""
+    arrays = [t.filled() for t in tensors]
+    lead = np.broadcast_shapes(*(a.shape[: leading()] for a in arrays))
+    return [jnp.broadcast_to(a, lead + t.shape) for a, t in zip(arrays, tensors, strict=True)]
 
 
 @of_pointers
@@ -141,10 +142,7 @@ def join(a: Any, b: Any) -> Tensor:
     """Return two blocks stacked along a new last axis."""
     a, b, kind = values.to_common_type(a, b)
     a, b = broadcast(a, b)
-    x, y = filled(a), filled(b)
-    lead = np.broadcast_shapes(x.shape[: leading()], y.shape[: leading()])
-    data = jnp.stack([jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + a.shape)], axis=-1)
-    return Tensor(data, kind, (*a.shape, 2))
+    return Tensor(jnp.stack(filled_alike(a, b), axis=-1), kind, (*a.shape, 2))
 
 
 def split(a: Any) -> Any:
@@ -155,7 +153,7 @@ def split(a: Any) -> Any:
     """
     if a.shape[-1:] != (2,):
         raise ValueError(f"tl.split takes a block whose last axis has two elements, not one of shape {a.shape}")
-    data = filled(a)
+    data = a.filled()
     return tuple(Tensor(data[..., i], a.dtype, a.shape[:-1]) for i in range(2))
 
 
@@ -169,36 +167,30 @@ def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tens
     """Return two blocks concatenated along an axis."""
     dim = operator.index(dim)
     a, b, kind = values.to_common_type(input, other)
-    x, y = filled(a), filled(b)
-    lead = np.broadcast_shapes(x.shape[: leading()], y.shape[: leading()])
-    x, y = jnp.broadcast_to(x, lead + a.shape), jnp.broadcast_to(y, lead + b.shape)
     shape = tuple(n + m if d == dim else n for d, (n, m) in enumerate(zip(a.shape, b.shape, strict=True)))
-    return Tensor(jnp.concatenate([x, y], leading() + dim), kind, shape)
+    return Tensor(jnp.concatenate(filled_alike(a, b), leading() + dim), kind, shape)
 
 
 def flip(x: Any, dim: Any = None) -> Tensor:
     """Return a block with an axis reversed, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
-    return Tensor(jnp.flip(filled(x), leading() + dim), x.dtype, x.shape)
+    return Tensor(jnp.flip(x.filled(), leading() + dim), x.dtype, x.shape)
 
 
 def gather(src: Any, index: Any, axis: Any) -> Tensor:
     """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
-    x, i = filled(src), filled(index)
-    lead = np.broadcast_shapes(x.shape[: leading()], i.shape[: leading()])
-    x, i = jnp.broadcast_to(x, lead + src.shape), jnp.broadcast_to(i, lead + index.shape)
-    return Tensor(jnp.take_along_axis(x, i, leading() + axis), src.dtype, index.shape)
+    return Tensor(jnp.take_along_axis(*filled_alike(src, index), leading() + axis), src.dtype, index.shape)
 
 
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
     """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
-    bins = filled(input)
+    bins = input.filled()
     bins = bins if bins.dtype.itemsize >= 4 else bins.astype(jnp.int32)  # a narrow type may not hold `num_bins`
     inside = (bins >= 0) & (bins < num_bins)
     if mask is not None:
-        inside = inside & filled(values.broadcast(mask, input.shape))
+        inside = inside & values.broadcast(mask, input.shape).filled()
     bins = jnp.where(inside, bins, num_bins)
     each = bins.reshape(-1, bins.shape[-1])
     counts = jnp.zeros((len(each), num_bins), jnp.int32).at[jnp.arange(len(each))[:, None], each].add(1, mode="drop")

@@ -175,7 +175,7 @@ class Tensor:
 
     def filled(self) -> jax.Array:
         """Return the array with the block's axes broadcast to their full size."""
-        data = self.array()
+        data = aligned(self.array(), self.ndim)
         return jnp.broadcast_to(data, data.shape[: leading()] + self.shape)
 
     def __bool__(self) -> bool:
