@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -241,17 +239,6 @@ class Carry:
             return start + cast(grown, start.dtype)
 
         return self._rebuilt([(name, value(start, carried)) for name, _, start, carried in self._each()])
-
-
-@functools.cache
-def _assigned(node: ast.AST) -> tuple[str, ...]:
-    names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
-    return tuple(dict.fromkeys(names))
-
-
-def assigned(*nodes: ast.AST) -> list[str]:
-    """Return the names that statements set, in their order."""
-    return list(dict.fromkeys(name for node in nodes for name in _assigned(node)))
 
 
 def of_variable(variable: LoopVariable, factor: int) -> Affine:

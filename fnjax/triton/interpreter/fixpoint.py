@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 
-from fnjax.triton.interpreter.carry import Carry, alike, assigned
+from fnjax.triton.interpreter.carry import Carry, alike
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
-from fnjax.triton.interpreter.liveness import carried
+from fnjax.triton.interpreter.liveness import assigned, carried
 from fnjax.triton.values import views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, write
 from fnjax.triton.values.affine import LoopVariable

@@ -16,8 +16,8 @@ def carried(function: Any, loop: Any) -> Any:
     """
     after: dict[Any, Any] = {}
     _before(function.body, frozenset(), after)
-    live = after[loop] | (_read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
-    return _before(loop.body, live, {}) & _set_in(loop.body), live & _set_in([loop])
+    live = after[loop] | (read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
+    return _before(loop.body, live, {}) & frozenset(assigned(*loop.body)), live & frozenset(assigned(loop))
 
 
 def _before(statements: Sequence[ast.stmt], live: Any, after: Any) -> Any:
@@ -30,34 +30,40 @@ def _before(statements: Sequence[ast.stmt], live: Any, after: Any) -> Any:
     """
     for node in reversed(statements):
         if isinstance(node, ast.If):
-            live = _before(node.body, live, after) | _before(node.orelse, live, after) | _read_in(node.test)
+            live = _before(node.body, live, after) | _before(node.orelse, live, after) | read_in(node.test)
         elif isinstance(node, ast.For | ast.While):
             after[node] = after.get(node, frozenset()) | live
-            target = _set_in([node.target]) if isinstance(node, ast.For) else frozenset()
+            target = frozenset(assigned(node.target)) if isinstance(node, ast.For) else frozenset()
             while True:  # fixpoint: an iteration may read what the one before it sets
-                test = _read_in(node.test) if isinstance(node, ast.While) else frozenset()
+                test = read_in(node.test) if isinstance(node, ast.While) else frozenset()
                 found = live | test | (_before(node.body, live | test, after) - target)
                 if found == live:
                     break
                 live = found
-            live = live | (_read_in(node.iter) if isinstance(node, ast.For) else frozenset())
+            live = live | (read_in(node.iter) if isinstance(node, ast.For) else frozenset())
         elif isinstance(node, ast.Return):
-            live = frozenset() if node.value is None else _read_in(node.value)
+            live = frozenset() if node.value is None else read_in(node.value)
         elif isinstance(node, ast.Assign | ast.AnnAssign):
-            kept = live if node.value is None else live - _set_in([node])
-            live = kept | (frozenset() if node.value is None else _read_in(node.value))
+            kept = live if node.value is None else live.difference(assigned(node))
+            live = kept | (frozenset() if node.value is None else read_in(node.value))
         elif isinstance(node, ast.AugAssign):
-            live = live | _set_in([node]) | _read_in(node.value)
+            live = live.union(assigned(node)) | read_in(node.value)
         else:
-            live = live | _read_in(node)
+            live = live | read_in(node)
     return live
 
 
-def _read_in(node: Any) -> Any:
+def read_in(node: ast.AST) -> frozenset[str]:
+    """Return the names that a node of a syntax tree reads."""
     return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
 
 
-def _set_in(nodes: Any) -> Any:
-    return frozenset(
-        n.id for node in nodes for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
-    )
+@functools.cache
+def _assigned(node: ast.AST) -> tuple[str, ...]:
+    names = (n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store))
+    return tuple(dict.fromkeys(names))
+
+
+def assigned(*nodes: ast.AST) -> list[str]:
+    """Return the names that statements set, in their order."""
+    return list(dict.fromkeys(name for node in nodes for name in _assigned(node)))

@@ -7,8 +7,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
-from fnjax.triton.interpreter.carry import assigned, flatten
+from fnjax.triton.interpreter.carry import flatten
 from fnjax.triton.interpreter.interpreter import LOOPS, Frame, bind, evaluate, interpret, known_condition
+from fnjax.triton.interpreter.liveness import assigned
 from fnjax.triton.interpreter.sequential import trace_for, trace_while
 from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive

@@ -17,9 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.interpreter.carry import advanced, assigned, equal, flatten, of_variable
+from fnjax.triton.interpreter.carry import advanced, equal, flatten, of_variable
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
-from fnjax.triton.interpreter.liveness import carried
+from fnjax.triton.interpreter.liveness import assigned, carried
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Affine, LoopVariable, Shape, constant, leading
 from fnjax.triton.values.arithmetic import (

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 
 from fnjax.triton.interpreter.host_report import report
+from fnjax.triton.interpreter.liveness import read_in
 from fnjax.triton.interpreter.source import Source
 from fnjax.triton.values.exceptions import KernelError
 from fnjax.triton.values.state import State
@@ -24,13 +25,19 @@ def decisive(node: Any) -> Any:
     """
     sources: dict[str, set[str]] = {}
     _read(node.body, set(), sources)
-    found, todo = set(), _loaded(node.test)
+    found = _origins(read_in(node.test), sources) & sources.keys()
+    return tuple(sorted(found)), any(name in _origins(sources[name], sources) for name in found)
+
+
+def _origins(names: Iterable[str], sources: dict[str, set[str]]) -> set[str]:
+    """Return some names with all that they depend on."""
+    found, todo = set[str](), set(names)
     while todo:
         name = todo.pop()
-        if name in sources and name not in found:
+        if name not in found:
             found.add(name)
-            todo |= sources[name]
-    return tuple(sorted(found)), any(_reaches(name, name, sources) for name in found)
+            todo |= sources.get(name, set())
+    return found
 
 
 def _read(statements: Sequence[ast.stmt], around: Any, sources: Any) -> None:
@@ -43,12 +50,12 @@ def _read(statements: Sequence[ast.stmt], around: Any, sources: Any) -> None:
     """
     for node in statements:
         if isinstance(node, ast.If | ast.While):
-            inner = around | _loaded(node.test)
+            inner = around | read_in(node.test)
         elif isinstance(node, ast.For):
-            inner = around | _loaded(node.iter)
+            inner = around | read_in(node.iter)
             _set(node.target, inner, sources)
         elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign) and node.value is not None:
-            own = _loaded(node.value) | around
+            own = read_in(node.value) | around
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 _set(target, own | (_named(target) if isinstance(node, ast.AugAssign) else set()), sources)
             continue
@@ -66,23 +73,6 @@ def _set(target: Any, made_of: Any, sources: Any) -> None:
 
 def _named(node: Any) -> Any:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
-
-
-def _loaded(node: Any) -> Any:
-    return {n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
-
-
-def _reaches(name: str, goal: Any, sources: Any) -> bool:
-    """Return True where the name `name` depends on the name `goal`."""
-    seen, todo = set(), set(sources.get(name, ()))
-    while todo:
-        one = todo.pop()
-        if one == goal:
-            return True
-        if one not in seen:
-            seen.add(one)
-            todo |= sources.get(one, set())
-    return False
 
 
 def unchanged(before: Any, after: Any) -> Any:

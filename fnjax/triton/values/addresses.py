@@ -7,13 +7,13 @@ from typing import Any
 
 from jax import lax
 
-from fnjax.triton.values import types, views
+from fnjax.triton.values import views
 from fnjax.triton.values.affine import Affine, Shape
 from fnjax.triton.values.arithmetic import as_tensor, broadcast
 from fnjax.triton.values.exceptions import NeedsGridSplit, NotVectorizable
 from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import Rows, State, current
-from fnjax.triton.values.tensor import Concatenated, Tensor, as_block
+from fnjax.triton.values.tensor import Concatenated, Tensor, as_block, with_conditions
 from fnjax.triton.values.views import View
 
 
@@ -34,14 +34,8 @@ def view_of(kind: str, pointer: Pointer, lanes: Tensor | None, length: int) -> A
     view = views.find_view(affine, conditions, length)
     if view is None:
         _try_otherwise(affine, state)
-    if view is None or lanes is None:
-        return view, lanes
-    if lanes.conditions is None:
-        return view, lanes
-    remaining = tuple(conditions[i] for i in view.remaining)
-    if not remaining:
-        return view, lanes.rest
-    return view, Tensor(None, types.int1, lanes.shape, conditions=remaining, rest=lanes.rest)
+        return None, lanes
+    return view, with_conditions(lanes, tuple(conditions[i] for i in view.remaining))
 
 
 def rows_of(state: State, buffer: int, layout: Any) -> Any:

@@ -14,7 +14,7 @@ from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_a
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.independence import are_distinct
-from fnjax.triton.values.memory import _active_lanes, flat_lanes
+from fnjax.triton.values.memory import active_lanes, everywhere, flat_lanes
 from fnjax.triton.values.pointers import Pointer, SelectedPointer
 from fnjax.triton.values.rows import update_rows
 from fnjax.triton.values.state import current
@@ -64,9 +64,8 @@ def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any,
         NotVectorizable: programs run in sequence, and a loop is vectorised.
     """
     if isinstance(pointer, SelectedPointer):
-        mask = as_tensor(True) if mask is None else as_tensor(mask)
         old = [
-            update(name, side, value, logical_and(mask, lanes), sem)
+            update(name, side, value, logical_and(everywhere(mask), lanes), sem)
             for side, lanes in ((pointer.yes, pointer.mask), (pointer.no, logical_not(pointer.mask)))
         ]
         return old[0] if isinstance(old[0], UnusedOldValue) else where(pointer.mask, *old)
@@ -74,7 +73,7 @@ def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any,
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     pointer = pointer[()] if not pointer.shape and shape == () else pointer
-    lanes = _active_lanes(mask, pointer.shape)
+    lanes = active_lanes(mask, pointer.shape)
     if state.execution is not None:
         return state.execution.atomic(name, pointer, lanes, value, None, sem)
     memory = state.buffers[pointer.buffer]
@@ -108,13 +107,13 @@ def _at_once(name: str, memory: Any, index: Any, data: Any) -> Any:
     return _in_turn(COMBINE[name], memory, index, data)[0]
 
 
-def _in_turn(combine: Any, memory: Any, index: Any, data: Any) -> Any:
+def _in_turn(combine: Any, memory: Any, index: Any, *data: Any) -> Any:
     """Apply an atomic lane after lane; return memory and the old value of each lane."""
 
     def lane(i: Any, carry: Any) -> Any:
         held, old = carry
         before = held.at[index[i]].get(mode="fill", fill_value=0)
-        return held.at[index[i]].set(combine(before, data[i]), mode="drop"), old.at[i].set(before)
+        return held.at[index[i]].set(combine(before, *(x[i] for x in data)), mode="drop"), old.at[i].set(before)
 
     return lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
 
@@ -124,14 +123,14 @@ def _old_values(memory: Any, index: Any) -> Any:
     return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
-def _one_by_one(combine: Any, pointer: Pointer, memory: Any, index: Any, data: Any) -> Any:
+def _one_by_one(combine: Any, pointer: Pointer, memory: Any, index: Any, *data: Any) -> Any:
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
     affine = pointer.offset.affine
     if index.shape[0] == 1 or (affine is not None and are_distinct(zip(affine.strides, affine.shape, strict=True))):
         old = memory.at[index].get(mode="fill", fill_value=0)
-        new = memory.at[index].set(combine(old, data), mode="drop")
+        new = memory.at[index].set(combine(old, *data), mode="drop")
     else:
-        new, old = _in_turn(combine, memory, index, data)
+        new, old = _in_turn(combine, memory, index, *data)
     current().buffers[pointer.buffer] = new
     return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
 
@@ -146,7 +145,7 @@ def compare_and_swap(pointer: Pointer, expected: Any, value: Any, sem: Any = Non
     """
     state = current()
     expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
-    lanes = _active_lanes(None, pointer.shape)
+    lanes = active_lanes(None, pointer.shape)
     if state.execution is not None:
         return state.execution.atomic("cas", pointer, lanes, value, expected, sem)
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
@@ -156,14 +155,10 @@ def compare_and_swap(pointer: Pointer, expected: Any, value: Any, sem: Any = Non
     memory = state.buffers[pointer.buffer]
     refuse_outside("updates", pointer, lanes, memory.shape[0])
     index, data, wanted = flat_lanes(memory, pointer, lanes, value, expected)
-    packed = jnp.stack([data.astype(memory.dtype), wanted.astype(memory.dtype)], -1)
+    data, wanted = data.astype(memory.dtype), wanted.astype(memory.dtype)
+    return _one_by_one(_swapped, pointer, memory, index, data, wanted)
 
-    def lane(i: Any, carry: Any) -> Any:
-        held, old = carry
-        before = held.at[index[i]].get(mode="fill", fill_value=0)
-        after = jnp.where(before == packed[i, 1], packed[i, 0], before)
-        return held.at[index[i]].set(after, mode="drop"), old.at[i].set(before)
 
-    new, old = lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
-    state.buffers[pointer.buffer] = new
-    return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
+def _swapped(old: Any, new: Any, expected: Any) -> Any:
+    """Return what compare and swap leaves in memory."""
+    return jnp.where(old == expected, new, old)

@@ -21,7 +21,7 @@ from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_n
 from fnjax.triton.values.views import View
 
 
-def _active_lanes(mask: Any, shape: Shape) -> Tensor | None:
+def active_lanes(mask: Any, shape: Shape) -> Tensor | None:
     """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
     active: Tensor | None = current().active
     if mask is None:
@@ -39,7 +39,7 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
         IndexError: an unmasked lane is certainly outside of the array.
     """
     if isinstance(pointer, SelectedPointer):
-        mask = _everywhere(mask)
+        mask = everywhere(mask)
         yes, no = logical_and(mask, pointer.mask), logical_and(mask, logical_not(pointer.mask))
         return where(pointer.mask, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
     if pointer.own is not None:
@@ -49,7 +49,7 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
     shape = pointer.shape
     if mask is not None:
         shape = np.broadcast_shapes(shape, as_tensor(mask).shape)
-    lanes = _active_lanes(mask, shape)
+    lanes = active_lanes(mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
     if state.execution is not None:
@@ -58,7 +58,7 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
     if refuse_outside("reads", pointer, lanes, memory.shape[0]):
         inside = logical_and(pointer.offset >= 0, pointer.offset < memory.shape[0])
         nothing = float("nan") if element.is_floating() else 0
-        lets_through = _everywhere(mask)
+        lets_through = everywhere(mask)
         found = load(pointer, logical_and(lets_through, inside), other, volatile)
         return where(logical_and(lets_through, logical_not(inside)), as_tensor(nothing, element), found)
     view, remaining = view_of("read", pointer, lanes, memory.shape[0])
@@ -103,7 +103,8 @@ def _by_elements(pointer: Pointer, memory: jax.Array) -> Tensor:
     return pointer.offset
 
 
-def _everywhere(mask: Any) -> Tensor:
+def everywhere(mask: Any) -> Tensor:
+    """Return a mask; for None, the one of all lanes."""
     return as_tensor(True) if mask is None else as_tensor(mask)
 
 
@@ -115,8 +116,8 @@ def store(pointer: Pointer | SelectedPointer, value: Any, mask: Any = None) -> N
         IndexError: an unmasked lane is certainly outside of the array.
     """
     if isinstance(pointer, SelectedPointer):
-        store(pointer.yes, value, logical_and(_everywhere(mask), pointer.mask))
-        store(pointer.no, value, logical_and(_everywhere(mask), logical_not(pointer.mask)))
+        store(pointer.yes, value, logical_and(everywhere(mask), pointer.mask))
+        store(pointer.no, value, logical_and(everywhere(mask), logical_not(pointer.mask)))
         return
     if pointer.own is not None:
         store_bits(pointer, value, mask)
@@ -126,7 +127,7 @@ def store(pointer: Pointer | SelectedPointer, value: Any, mask: Any = None) -> N
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     if shape != pointer.shape:
         raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
-    lanes = _active_lanes(mask, pointer.shape)
+    lanes = active_lanes(mask, pointer.shape)
     if state.execution is not None:
         state.execution.store(pointer, lanes, value)
         return

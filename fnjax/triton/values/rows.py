@@ -11,7 +11,7 @@ from fnjax.triton.values import types
 from fnjax.triton.values.affine import leading
 from fnjax.triton.values.pointers import Pointer
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed
+from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed, with_conditions
 from fnjax.triton.values.views import View, find_view
 
 
@@ -91,7 +91,7 @@ def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None
     if found is None:
         return None
     shape, rank, window = pointer.shape, found.view.rank, found.window
-    mask = _remaining(lanes, found.conditions)
+    mask = with_conditions(lanes, found.conditions)
     held = [] if mask is None else [aligned(mask.array(), len(shape))]
     if any(a.shape[d] > 1 for a in held for d in window):
         return None
@@ -123,10 +123,3 @@ def _is_range(view: View, length: int) -> bool:
     one = view.dimensions[0]
     inside = one.start >= 0 and one.start + one.high <= length and one.low < one.high
     return len(view.dimensions) == 1 and bool(view.axes[0].parts) and not one.terms and inside
-
-
-def _remaining(lanes: Tensor | None, conditions: tuple[Any, ...]) -> Tensor | None:
-    """Return the part of a mask that a view does not express; None if there is none."""
-    if lanes is None or lanes.conditions is None or not conditions:
-        return lanes if lanes is None or lanes.conditions is None else lanes.rest
-    return Tensor(None, types.int1, lanes.shape, conditions=conditions, rest=lanes.rest)

@@ -376,6 +376,13 @@ def part_of(tensor: Tensor, axis: int, sizes: tuple[int, int], position: int) ->
     return tensor.rearranged(shape, moved, lambda data: data[lanes] if data.shape[axis] > 1 else data)
 
 
+def with_conditions(mask: Tensor | None, conditions: Conditions) -> Tensor | None:
+    """Return a mask with only these of its conditions, the others hold anyway; masks without conditions as they are."""
+    if mask is None or mask.conditions is None:
+        return mask
+    return Tensor(None, mask.dtype, mask.shape, conditions=conditions, rest=mask.rest) if conditions else mask.rest
+
+
 def as_block(affine: Affine, shape: Shape) -> Affine:
     """Return an affine expression broadcast to a block's shape: missing axes in front, with stride 0."""
     missing = len(shape) - len(affine.shape)
