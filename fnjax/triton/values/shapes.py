@@ -180,7 +180,8 @@ def flip(x: Any, dim: Any = None) -> Tensor:
 def gather(src: Any, index: Any, axis: Any) -> Tensor:
     """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
-    return Tensor(jnp.take_along_axis(*filled_alike(src, index), leading() + axis), src.dtype, index.shape)
+    data, positions = filled_alike(src, index)
+    return Tensor(jnp.take_along_axis(data, positions, leading() + axis), src.dtype, index.shape)
 
 
 def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
