@@ -14,14 +14,16 @@ import re
 from pathlib import Path
 
 TAGS = {  # by the place that answers
+    "coming-from-pytorch.html#in-place": "place inplace",
     "coming-from-pytorch.html#same-name-other-meaning": "transpose repeat std var max min sort",
     "coming-from-pytorch.html#training-code": "requires_grad backward zero_grad retain_graph detach no_grad optimizer",
     "errors/calling.html#save-for-backward": "save number ctx",
     "errors/calling.html#torch-habits": "clamp view squeeze unsqueeze",
     "errors/calling.html#traced-value": "float int bool item print jit",
     "guides/debugging.html#print-and-stop": "print jit value",
-    "guides/modules.html#a-function-of-its-parameters": "parameters dropout seed",
+    "guides/modules.html#a-function-of-its-parameters": "parameters dropout seed batch norm buffers",
     "guides/training-loop.html": "optimizer optim train",
+    "guides/training-loop.html#line-by-line": "freeze frozen requires_grad DataLoader cuda decay eval zero_grad",
     "guides/training.html": "optimizer optax sgd",
 }
 CODE = {"gallery.html", "guides/triton-gallery.html"}  # without their code

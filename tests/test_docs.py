@@ -425,6 +425,11 @@ def test_search_finds_the_page_that_answers(tmp_path):
         "transpose": "coming-from-pytorch.html#same-name-other-meaning",
         "requires_grad": "coming-from-pytorch.html#training-code",
         "load_state_dict": "guides/modules.html#load-build-fill",
+        **dict.fromkeys(
+            ["frozen layer", "freeze", "DataLoader", "cuda", "weight decay"], "guides/training-loop.html#line-by-line"
+        ),
+        "in place": "coming-from-pytorch.html#in-place",
+        "batch norm": "guides/modules.html#a-function-of-its-parameters",
     }
     asked = subprocess.run(
         ["node", str(ROOT / "tests" / "search.js"), str(tmp_path), *answers], capture_output=True, text=True, check=True
