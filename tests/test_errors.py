@@ -171,6 +171,13 @@ RAISES = {
         "returned an invalid gradient at index 0 - got [5] but expected shape compatible with [2]",
     ),
     "smaller": (returns(jnp.ones(()), None), RuntimeError, "got [] but expected shape compatible with [2]"),
+    "remedy for smaller": (returns(jnp.ones(1), None), RuntimeError, "return jnp.broadcast_to(gradient, (2,))"),
+    "remedy for larger": (returns(jnp.ones(5), None), RuntimeError, "sum over the axes that forward broadcast"),
+    "remedy for another order": (
+        lambda: gradient(function(lambda ctx, x: x * 2, lambda ctx, g: g.T), jnp.ones((2, 3))),
+        RuntimeError,
+        "its axes are in another order: transpose it",
+    ),
     "number": (returns(2.0, None), RuntimeError, "expected Variable or None (got float)"),
     "list": (returns([X], None), RuntimeError, "expected Variable or None (got list)"),
     "list_of_all": (

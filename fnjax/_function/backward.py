@@ -279,11 +279,20 @@ def _sum_to_size(gradient: Any, target: _Target) -> Any:
             method=spec.backward,
             expected=f"the shape of {target.name}, {shape}, or one that it broadcasts to",
             got=f"shape {gradient.shape}",
-            fix="sum over the axes that forward broadcast; broadcast it to that shape where it is smaller",
+            fix=_write_remedy(gradient.shape, shape),
         )
     # A leading axis added by broadcasting is summed away, an expanded one is summed to size 1.
     grown = [extra + i for i, n in enumerate(shape) if n == 1 and gradient.shape[extra + i] != 1]
     return gradient.sum((*range(extra), *grown), keepdims=True).reshape(shape)
+
+
+def _write_remedy(found: tuple[int, ...], due: tuple[int, ...]) -> str:
+    """Write how a gradient gets the shape that is due."""
+    if sorted(found) == sorted(due):
+        return "its axes are in another order: transpose it, or return the gradients in the order of the arguments"
+    if len(found) <= len(due) and all(n in (1, m) for n, m in zip(found[::-1], due[::-1], strict=False)):
+        return f"forward summed over an axis: return jnp.broadcast_to(gradient, {due})"
+    return "sum over the axes that forward broadcast, and return the gradients in the order of the arguments"
 
 
 def _cast(gradient: Any, target: _Target) -> Any:
