@@ -138,6 +138,37 @@ def test_a_wrong_port_differs(sides, capsys):
     assert printed.endswith(f"note: {NOTE}\n")
 
 
+TIES = """
+class Ties(Function):
+    @staticmethod
+    def forward(ctx, x):
+        return torch.where((x < 0) & (x - x.floor() == 0.5), x.ceil(), x.round())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+"""
+
+
+@pytest.mark.usefixtures("hidden")
+def test_ties_of_rounding_are_tried(sides):
+    """Halves of both signs are among the calls: at -1.5 rounding up differs from rounding to even."""
+    verdict = verify(
+        sides(TIES, "x - jnp.floor(x)", "x + jnp.floor(x)"), "Ties", second=False, modes=("eager",), shrinks=False
+    )
+    assert (verdict.status, verdict.reason) == ("differs", "eager output 0")
+
+
+@pytest.mark.usefixtures("hidden")
+def test_random_results_are_said_not_to_be_compared(sides):
+    """Another random result is not found, and the verdict says of what values were not compared."""
+    files = sides(DROP, "x * mask", "x - mask")
+    verdict = verify(files, "Drop", cases=["randn(3)"], enough=1, second=False, modes=("eager",))
+    (note,) = verdict.notes
+    assert verdict.status == "verified"
+    assert note == "output 0, gradient of argument 0: random, so only shapes and dtypes are compared"
+
+
 DEFAULT = """
 class Scaled(Function):
     @staticmethod

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from fnjax.errors import OnceDifferentiableError
-from fnjax.port.compare.record import Entry
+from fnjax.port.compare.record import RANDOM, Entry
 from fnjax.port.compare.values import Results, Values
 
 # JAX's messages where it cannot differentiate forward, and the reason.
@@ -55,7 +55,7 @@ def compare_entries(
                 continue
             entry = compare_arrays(label, mode, left, right, tolerances, name)
             if label in drawn and entry.original is not None:
-                entry = Entry(label, mode, True, message="random, not compared")
+                entry = Entry(label, mode, True, message=RANDOM)
             if not (entry.equal and "cotangent" in label):
                 yield entry
 

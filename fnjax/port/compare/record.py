@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+RANDOM = "random, not compared"  # the message of an entry
+
 # By dtype the relative and absolute tolerance: sums in another order differ in the last digits.
 TOLERANCES = {"float32": (1e-4, 1e-5), "float64": (1e-7, 1e-9)}
 

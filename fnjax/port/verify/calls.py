@@ -25,6 +25,7 @@ KINDS: dict[str, Callable[[np.random.Generator, tuple[int, ...]], Any]] = {
     "unit": lambda rng, shape: rng.uniform(0.02, 0.98, shape),
     "wide": lambda rng, shape: 4 * rng.normal(size=shape),
     "whole": lambda rng, shape: rng.integers(-2, 3, shape) * 1.0,
+    "halves": lambda rng, shape: np.resize(rng.permutation(np.arange(-5, 6) / 2), shape),  # ties of rounding
     "marks": lambda rng, shape: rng.integers(0, 2, shape) * 1.0,
     "mask": lambda rng, shape: rng.random(shape) > 0.4,
     "definite": lambda rng, shape: _make_definite(rng.normal(size=shape)),

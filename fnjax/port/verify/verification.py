@@ -20,7 +20,7 @@ from fnjax._cli.target import is_pytorch_file
 from fnjax._function.function import Function
 from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
 from fnjax.port.compare.in_jax import is_as_is
-from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
+from fnjax.port.compare.record import RANDOM, TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
 from fnjax.port.compare.values import Inputs, Results, Values, make_values
 from fnjax.port.verify import extraction
@@ -179,6 +179,7 @@ class Verification:
         self.agreed = self.rounded = 0
         self.known = False  # whether second derivatives differ as they do of what forward saves
         self.varied: dict[str, None] = {}  # the variants that were compared
+        self.random: dict[str, None] = {}  # the arrays whose values were not compared
         self.ran: set[tuple[str, int]] = set()
         self.starts: list[Call] = []  # calls that agree, from which others are drawn
 
@@ -205,6 +206,7 @@ class Verification:
                 return self._report_difference(tried, comparison, max(end, measure_time() + 0.5 * self.job.seconds))
             self.agreed += 1
             self.known = self.known or any(e.known for e in comparison.entries)
+            self.random |= {e.what: None for e in comparison.entries if e.message == RANDOM}
             self.ran |= tried.ran
             if self.agreed <= ENOUGH and tried.call.recipe and tried.call.argnums == starts[0].call.argnums:
                 self.starts.append(tried.call)
@@ -246,6 +248,8 @@ class Verification:
         notes: tuple[str, ...] = ()
         if self.rounded:
             notes = (f"{self.rounded} of them in float64 only, as float32 rounds differently there",)
+        if self.random:
+            notes = (*notes, f"{', '.join(self.random)}: random, so only shapes and dtypes are compared")
         if self.varied:
             notes = (*notes, f"also {', '.join(self.varied)}")
         unseen, count = tuple(self.lines.list_unseen(self.ran)), len(self.lines.all_own)
@@ -298,7 +302,7 @@ class Verification:
             others = [tuple(c for c in selected if c != i) for i in selected] if len(selected) > 2 else []
             for argnums in [*singles, *others, ()][:12]:
                 yield self.calls(replace(start.call, argnums=argnums))
-            for kind in ("normal", "unit", "negative", "wide", "whole", "marks"):
+            for kind in ("normal", "unit", "negative", "wide", "whole", "halves", "marks"):
                 made = [replace(r, kind=kind) if _is_real(r) else r for r in recipe]
                 yield self.calls(draw_call(made, start.call.seed + 7, start.call.argnums))
         self.planned = True
@@ -328,7 +332,7 @@ class Verification:
             return None
         # Where entries are equal or zero, PyTorch's second derivatives are not the slopes of its gradients.
         if not self.job.second or any(
-            isinstance(r, Array) and r.kind in {"whole", "marks", "at"} for r in tried.call.recipe
+            isinstance(r, Array) and r.kind in {"whole", "halves", "marks", "at"} for r in tried.call.recipe
         ):
             theirs = replace(theirs, seconds=[])
         call = tried.call
