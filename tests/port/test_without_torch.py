@@ -291,3 +291,23 @@ def test_both_references_are_equal(name, tmp_path):
     for left, right in zip(*([r.outputs, r.gradients, r.seconds] for r in found), strict=True):
         for a, b in zip(left, right, strict=True):
             np.testing.assert_allclose(np.zeros_like(b) if a is None else a, b, rtol=2e-5, atol=2e-6)
+
+
+def test_an_argument_with_a_gradient_is_of_real_numbers():
+    """Integers, with which the class runs as well, are replaced by numbers that have a gradient, of a shape that fits."""
+    from fnjax.port.verify.calls import Array, draw_call
+    from fnjax.port.verify.sandboxed_calls import Tried
+    from fnjax.port.verify.searching import Search
+
+    def calls(call):
+        real, index = call.recipe
+        fits = real.kind == "index" or real.shape == index.shape
+        return Tried(call, "" if fits else "an invalid gradient", (0,), frozenset())
+
+    search = object.__new__(Search)
+    search.calls, search.graded = calls, (0,)
+    found = calls(draw_call([Array((3, 5), "index", 4), Array((3, 4), "index", 4)], 0))
+    assert [(r.kind, r.shape) for r in search._prefer_real(found).call.recipe] == [
+        ("normal", (3, 4)),
+        ("index", (3, 4)),
+    ]

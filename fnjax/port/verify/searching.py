@@ -53,7 +53,7 @@ class Search:
             for step in range(40 + 30 * len(options)):
                 tried = self.calls(draw_call(recipe, self.seed + step, argnums))
                 if not tried.problem and not tried.weak:
-                    return tried
+                    return self._prefer_real(tried)
                 if not tried.problem:
                     fallback = fallback or tried
                 if best is None or tried.score >= best.score:
@@ -65,6 +65,20 @@ class Search:
             if (fallback and iterations > 20) or (iterations > 2 and self.calls.is_unavailable()):
                 break
         return fallback
+
+    def _prefer_real(self, found: Tried) -> Tried:
+        """Return a call with real numbers, which have gradients, for integers and masks where it runs with these."""
+        for i in self.graded:
+            recipe = list(found.call.recipe)
+            if i >= len(recipe) or not isinstance(recipe[i], Array) or recipe[i].kind not in {"index", "mask", "order"}:
+                continue
+            for shape in dict.fromkeys(r.shape for r in [recipe[i], *recipe] if isinstance(r, Array)):
+                made = [*recipe[:i], Array(shape), *recipe[i + 1 :]]
+                tried = self.calls(draw_call(made, found.call.seed, found.call.argnums))
+                if not (tried.problem or tried.weak):
+                    found = tried
+                    break
+        return found
 
     def change_recipe(self, recipe: Recipe, options: Sequence[Options], width: int, problem: str = "") -> Recipe:
         """Return another recipe: one argument replaced, shapes made to fit those in a message, or several of these."""
