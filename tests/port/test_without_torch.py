@@ -294,7 +294,7 @@ def test_both_references_are_equal(name, tmp_path):
 
 
 def test_an_argument_with_a_gradient_is_of_real_numbers():
-    """Integers, with which the class runs as well, are replaced by numbers that have a gradient, of a shape that fits."""
+    """Integers, with which the class runs as well, are replaced by real numbers, of a shape that fits."""
     from fnjax.port.verify.calls import Array, draw_call
     from fnjax.port.verify.sandboxed_calls import Tried
     from fnjax.port.verify.searching import Search
