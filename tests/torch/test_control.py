@@ -544,6 +544,22 @@ def test_branches_that_save_different_numbers_of_tensors(tmp_path):
         jax.jit(slope)(jnp.array([1.0, 2.0]))
 
 
+@pytest.mark.parametrize("mark", ["mark_non_differentiable(z)", "set_materialize_grads(False)", "mark_dirty(x)"])
+def test_marks_of_one_branch(tmp_path, mark):
+    """Outside jit the branch that is taken marks; under jit the message says where to call it."""
+    path = tmp_path / "marks.py"
+    path.write_text(
+        "import torch\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        f"        z = x * 3\n        if x.sum() > 0:\n            ctx.{mark}\n        return x * 2, z\n\n"
+        "    @staticmethod\n    def backward(ctx, g, h):\n        return g * 2 + (5 if h is None else h * 3)\n\n"
+        "def f(x):\n    y, z = F.apply(x)\n    return (y + z.detach()).sum()\n"
+    )
+    slope = jax.grad(torch.jax_view(torch.load(path).f))
+    assert slope(jnp.array([-1.0, -2.0])).tolist() == [2.0, 2.0]
+    with pytest.raises(torch.NotSupported, match=f"{mark.split('(')[0]} is called in one branch alone"):
+        jax.jit(slope)(jnp.array([-1.0, -2.0]))
+
+
 def test_a_branch_is_the_first_to_call_an_apply(tmp_path):
     """The cache of apply is not state of the program, also where a variable holds apply."""
     path = tmp_path / "first.py"

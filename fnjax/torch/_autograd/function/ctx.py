@@ -77,19 +77,39 @@ def list_sometimes(own: FunctionCtx) -> list[str]:
 
 def merge_records(a: core.Record, b: core.Record, merge: Callable[[Any, Any], Any]) -> core.Record:
     """Return the record of ctx after a traced `if`, from those after each branch; `merge` merges two tensors."""
-    saved = a.to_save or b.to_save
-    if a.to_save and b.to_save and a.to_save is not b.to_save:
-        if len(a.to_save) != len(b.to_save):
+    for name, method in MARKS.items():
+        if not _is_same(getattr(a, name), getattr(b, name)):
             raise NotSupported(
-                f"{len(a.to_save)} tensors are saved in one branch and {len(b.to_save)} in the other, and JAX decides "
-                "which",
-                "save as many in both, None in the place of those that one does not need",
+                f"ctx.{method} is called in one branch alone, or with other arguments in each, and JAX decides which",
+                "call it before or after the branches",
             )
-        saved = tuple(merge(x, y) for x, y in zip(a.to_save, b.to_save, strict=True))
     return b._replace(
-        to_save=saved,
-        to_save_forward=a.to_save_forward or b.to_save_forward,
-        dirty=a.dirty or b.dirty,
-        non_differentiable=a.non_differentiable or b.non_differentiable,
-        materialize=a.materialize or b.materialize,
+        to_save=_merge_saved(a.to_save, b.to_save, merge),
+        to_save_forward=_merge_saved(a.to_save_forward, b.to_save_forward, merge),
     )
+
+
+# What a ctx records for both branches alike, and the method that sets it.
+MARKS = {
+    "dirty": "mark_dirty",
+    "non_differentiable": "mark_non_differentiable",
+    "materialize": "set_materialize_grads",
+    "materialize_non_diff": "_materialize_non_diff_grads",
+}
+
+
+def _is_same(a: Any, b: Any) -> bool:
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(x is y for x, y in zip(a, b, strict=True))
+    return a is b
+
+
+def _merge_saved(a: tuple[Any, ...], b: tuple[Any, ...], merge: Callable[[Any, Any], Any]) -> tuple[Any, ...]:
+    if a is b or not (a and b):
+        return a or b
+    if len(a) != len(b):
+        raise NotSupported(
+            f"{len(a)} tensors are saved in one branch and {len(b)} in the other, and JAX decides which",
+            "save as many in both, None in the place of those that one does not need",
+        )
+    return tuple(merge(x, y) for x, y in zip(a, b, strict=True))
