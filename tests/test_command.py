@@ -178,6 +178,7 @@ def test_module_of_a_pytorch_file(tmp_path, capsys, factor, status):
     out = capsys.readouterr().out
     assert out.startswith("inputs: the parameters weight; then --args\n")
     assert ("test_gradcheck  FAILED" in out) == bool(status)
+    assert ("input 0 ('weight')" in out) == ("input 1 ('x')" in out) == bool(status)
     assert "test_leaks      SUCCESS" in out
 
 

@@ -88,8 +88,8 @@ def is_differentiable(x: Any) -> bool:
 def name_arguments(func: Callable[..., Any], count: int) -> list[str | None]:
     """Return the names of the positional parameters; None for those without one."""
     known = getattr(func, "argument_names", None)
-    if isinstance(known, list) and len(known) == count:
-        return known
+    if isinstance(known, list) and len(known) >= count:
+        return known[:count]
     try:
         parameters = list(inspect.signature(func).parameters.values())
     except (TypeError, ValueError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -94,6 +95,7 @@ def find_target(target: str, init: str, seed: int) -> tuple[Callable[..., Any], 
         with torch.seed(key):
             return torch.func.functional_call(model, {**others, **params}, args[len(params) :], kwargs)
 
+    call.argument_names = [*parameters, *inspect.signature(model.forward).parameters]  # type: ignore[attr-defined]
     return call, parameters
 
 
