@@ -560,6 +560,25 @@ def test_marks_of_one_branch(tmp_path, mark):
         jax.jit(slope)(jnp.array([-1.0, -2.0]))
 
 
+@pytest.mark.parametrize("test", ["ctx.flag", "len(ctx.saved_tensors)", "ctx.saved_tensors", "ctx.saved_tensors != ()"])
+def test_tensors_saved_in_one_branch(tmp_path, test):
+    """Under jit backward may go by an attribute, but not by the number of saved tensors."""
+    path = tmp_path / "saved.py"
+    path.write_text(
+        "import torch\n\nclass F(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, x):\n"
+        "        ctx.flag = False\n        if x.sum() > 0:\n            ctx.save_for_backward(x)\n"
+        "            ctx.flag = True\n        return x * 2\n\n    @staticmethod\n    def backward(ctx, g):\n"
+        f"        if {test}:\n            (x,) = ctx.saved_tensors\n            return g * x\n        return g * 7\n"
+    )
+    slope = jax.grad(lambda x: torch.load(path).F.apply(x).sum())
+    assert [slope(x).tolist() for x in (jnp.ones(1), -jnp.ones(1))] == [[1.0], [7.0]]
+    if test == "ctx.flag":
+        assert [jax.jit(slope)(x).tolist() for x in (jnp.ones(1), -jnp.ones(1))] == [[1.0], [7.0]]
+    else:
+        with pytest.raises(torch.NotSupported, match="backward asks how many there are"):
+            jax.jit(slope)(jnp.ones(1))
+
+
 def test_a_branch_is_the_first_to_call_an_apply(tmp_path):
     """The cache of apply is not state of the program, also where a variable holds apply."""
     path = tmp_path / "first.py"

@@ -20,7 +20,14 @@ from fnjax.torch._autograd.arrays import Kind, dtype_of, wrap_array
 from fnjax.torch._autograd.function.call import Call, Constant, Run, describe_run
 from fnjax.torch._autograd.function.captured import PLAIN, NeedsInputs, Reached, reach, release
 from fnjax.torch._autograd.function.conditional_gradients import call_checked, resolve
-from fnjax.torch._autograd.function.ctx import FunctionCtx, find_altered, is_written, list_contents, mark
+from fnjax.torch._autograd.function.ctx import (
+    FunctionCtx,
+    SavedInOneBranch,
+    find_altered,
+    is_written,
+    list_contents,
+    mark,
+)
 from fnjax.torch._autograd.function.kept_memory import lose_ended, read_reachable, read_written
 from fnjax.torch._autograd.function.saved import OnCtx, Saved, list_tensors, restore_shared_views, save
 from fnjax.torch._autograd.function.substitution import substitute, substituting
@@ -249,7 +256,8 @@ class TensorCodec(NamedTuple):
                 read_reachable(k.tensor, call.memories.get(k.at), a)
                 for k, a in zip(facts.reachable, captured, strict=True)
             ]
-        own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
+        collect = SavedInOneBranch if "saved_tensors" in facts.sometimes else tuple
+        own._fnjax_record = own._fnjax_record._replace(saved=collect(saved))
         own._fnjax_sometimes = {k: vars(own).get(k) for k in facts.sometimes}
         given = [
             wrap_array(g, Kind(kind)) if g is not None and kind is not None else g
@@ -271,7 +279,7 @@ class TensorCodec(NamedTuple):
             if facts.graph is not None and of_forward is None:
                 attributes = {k: getattr(own, k) for k in facts.attributes}
                 saved, attributes = link_graph(facts.graph, on_ctx, (saved, attributes), ctx._torch_pullback)
-                own._fnjax_record = own._fnjax_record._replace(saved=tuple(saved))
+                own._fnjax_record = own._fnjax_record._replace(saved=collect(saved))
                 for name, value in attributes.items():
                     setattr(own, name, value)
             if facts.attributes and of_forward is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 from fnjax._function import ctx as core
 from fnjax._torch_ops.registry import known
@@ -70,8 +70,22 @@ class FunctionCtx(core.FunctionCtx):
         self._fnjax_record = self._fnjax_record._replace(to_save=tensors)
 
 
+class SavedInOneBranch(tuple[Any, ...]):
+    """The saved tensors where only one of two traced branches has saved: they unpack, but nobody knows how many."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise NotSupported(
+            "tensors are saved in one branch alone, JAX decides which, and backward asks how many there are",
+            "save as many in both, None in the place of those that one does not need; or test an attribute of ctx",
+        )
+
+    __len__ = __bool__ = __eq__ = __ne__ = __hash__ = _refuse
+
+
 def list_sometimes(own: FunctionCtx) -> list[str]:
-    """Return the attributes that only one of two traced branches has set."""
+    """Return what only one of two traced branches has set: attributes, and `saved_tensors`."""
     return [k for k, v in getattr(own, "_fnjax_sometimes", {}).items() if vars(own).get(k) is v]
 
 

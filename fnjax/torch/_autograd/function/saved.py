@@ -193,7 +193,7 @@ def save(
         },
         get_default(),
         graph,
-        tuple(list_sometimes(own) if attributes else ()),
+        tuple(list_sometimes(own) if hasattr(own, "_fnjax_sometimes") else ()),
         instead,
         () if call is None else tuple(find_shared_views(on_ctx, roots, objects, graph is not None)),
         () if call is None else list_kept(on_ctx, roots, call.owners, tensors, members),

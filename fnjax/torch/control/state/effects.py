@@ -85,15 +85,19 @@ def _merge_place(state: State, place: Place, a: Content, b: Content, merge: Merg
             _refuse(state, place, "has its keys in another order after each of two branches")
     name = state.name(owner)
     values: list[Any] = []
+    saves_in_one = False
     for key, plain in keys.items():
         x, y = yes.get(key, UNBOUND), no.get(key, UNBOUND)
         if is_ctx and plain == "_fnjax_record":
             values.append(merge_records(x, y, lambda v, w: merge(v, w, "a saved tensor")))
+            saves_in_one = bool(x.to_save) is not bool(y.to_save)
         else:
             label = kind.label(plain)
             values.append(merge(x, y, f"{name}{label}" if name or label[:1] not in ".[" else label))
     if is_ctx:
         sometimes = {k: v for k, v in zip(keys.values(), values, strict=True) if k not in yes or k not in no}
+        if saves_in_one:
+            sometimes["saved_tensors"] = None
         owner._fnjax_sometimes = getattr(owner, "_fnjax_sometimes", {}) | sometimes
     return Content([*keys.values()], values)
 
