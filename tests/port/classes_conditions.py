@@ -24,7 +24,8 @@ return x * 2
 }
 
 
-def _class(name: str, body: str) -> str:
+def make_class(name: str, body: str) -> str:
+    """The text of a class with that body of forward, whose gradient is that of its result."""
     lines = "".join(f"        {line}\n" for line in body.strip().splitlines())
     return (
         f"class {name}(Function):\n    @staticmethod\n    def forward(ctx, x, k):\n{lines}\n"
@@ -32,4 +33,4 @@ def _class(name: str, body: str) -> str:
     )
 
 
-CASES = {name: ("\n".join(lines), _class(name, body)) for name, (lines, body) in _FORWARDS.items()}
+CASES = {name: ("\n".join(lines), make_class(name, body)) for name, (lines, body) in _FORWARDS.items()}

@@ -1,5 +1,6 @@
 """Whole classes, ported and run against PyTorch."""
 
+import ast
 import importlib.util
 import os
 import sys
@@ -121,6 +122,13 @@ def module(folder, name, text):
     sys.modules[name] = made
     spec.loader.exec_module(made)
     return made
+
+
+def test_sources():
+    """Each text of the lists is the class of its name."""
+    for name in LOADED:
+        classes = [statement for statement in ast.parse(source(name)).body if isinstance(statement, ast.ClassDef)]
+        assert name in {found.name for found in classes}
 
 
 @pytest.mark.slow
