@@ -199,6 +199,26 @@ def test_a_loop_that_changes_the_size_of_a_block_pointer_is_refused():
 
 
 @triton.jit
+def selected_rows_kernel(x_ptr, y_ptr, out_ptr, flag):
+    """The rows of a block pointer whose base is selected from two arrays; the loop is vectorised."""
+    base = tl.where(flag > 0, x_ptr, y_ptr)
+    block = tl.make_block_ptr(base, (8, 4), (4, 1), (0, 0), (1, 4), (1, 0))
+    total = tl.zeros((1, 4), tl.float32)
+    for _ in range(8):
+        total += tl.load(block)
+        block = tl.advance(block, (1, 0))
+    tl.store(out_ptr + tl.arange(0, 4)[None, :], total)
+
+
+def test_a_block_pointer_into_one_of_two_arrays_is_used_in_a_loop():
+    """Its base, a selection between two pointers, gets the axis of a vectorised loop as a pointer does."""
+    x = jnp.arange(32, dtype=jnp.float32)
+    for flag, chosen in ((1, x), (0, jnp.cos(x))):
+        found = selected_rows_kernel[(1,)](x, jnp.cos(x), jnp.zeros(4, jnp.float32), jnp.int32(flag))
+        np.testing.assert_allclose(found, chosen.reshape(8, 4).sum(0), rtol=1e-6)
+
+
+@triton.jit
 def three_loops_kernel(x_ptr, weight_ptr, out_ptr, BLOCK: tl.constexpr):
     """The middle loop is vectorised once the outer one is found not to be, in which the inner one was traced before."""
     row, total = tl.program_id(0), 0.0

@@ -67,7 +67,7 @@ class BlockPointer:
         sizes, strides, offsets = (
             tuple(t.map_leading(change) for t in each) for each in (self.sizes, self.strides, self.offsets)
         )
-        base = self.base.at(self.base.offset.map_leading(change))
+        base = jax.tree.map(lambda tensor: tensor.map_leading(change), self.base)
         return dataclasses.replace(self, base=base, sizes=sizes, strides=strides, offsets=offsets)
 
     def select(self, other: BlockPointer, choose: Callable[[Any, Any], Any]) -> BlockPointer:
