@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from fnjax.triton.interpreter.source import Source
+from fnjax.triton.values.affine import Array
 
 
-def is_array(value: Any) -> bool:
+def is_array(value: object) -> bool:
     """Return True for arrays of JAX and NumPy, traced ones too."""
     return isinstance(value, jax.Array | np.ndarray) or hasattr(value, "aval")
 
 
-def iter_members(value: Any) -> list[Any]:
+def iter_members(value: object) -> list[Any]:
     """Return a value, or the members of tuples and lists, however deep."""
     return [leaf for item in value for leaf in iter_members(item)] if isinstance(value, tuple | list) else [value]
 
@@ -26,13 +28,13 @@ class Container(NamedTuple):
     kind: type
     names: tuple[str, ...]
 
-    def filled(self, found: Any) -> Any:
+    def filled(self, found: Mapping[str, Any]) -> Any:
         """Return the container with the members that are found by their names."""
         items = [found.get(name) for name in self.names]
         return self.kind(*items) if hasattr(self.kind, "_fields") else self.kind(items)
 
 
-def open_containers(source: Source, given: Any, checked: Any) -> Any:
+def open_containers(source: Source, given: dict[str, Any], checked: Callable[..., Any]) -> dict[str, str]:
     """Replace containers of arrays in `given` by a `Container`, and add their members; return these with their owners.
 
     A member is named as in the kernel: `pair[0]`, or `pair.first` of a namedtuple.
@@ -59,7 +61,7 @@ def open_containers(source: Source, given: Any, checked: Any) -> Any:
     return members
 
 
-def results_of(source: Source, given: Any, found: Any) -> Any:
+def results_of(source: Source, given: Mapping[str, Any], found: Mapping[str, Array]) -> Any:
     """Return what a launch returns: the stored arrays in the order of parameters, None for parameters that are None.
 
     A container of arrays comes back as one, with what was stored in place of its arrays.

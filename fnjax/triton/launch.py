@@ -31,14 +31,18 @@ from fnjax.triton.original import OPTIONS as COMPILED
 from fnjax.triton.original import call as call_original
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import GRID, leading
+from fnjax.triton.values.affine import GRID, Array, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.blocks import make_tensor_descriptor
 from fnjax.triton.values.exceptions import KernelError, NeedsGridSplit, NeedsSequence
 from fnjax.triton.values.pointers import pointer_to
-from fnjax.triton.values.state import State, entered, instead, is_running
+from fnjax.triton.values.state import Grid, State, entered, instead, is_running
 from fnjax.triton.values.tensor import Tensor
 
+Bound = dict[str, tuple[str, Any]]  # the parameters of a `Launch`, see there
+Options = tuple[tuple[str, Any], ...]
+Names = Callable[[], dict[str, Any]]  # returns the parameters of a kernel with their values
+Memory = Sequence[jax.Array]
 # Options of Triton's compiler: they affect speed, not results.
 OPTIONS = {
     "num_warps", "num_stages", "num_ctas", "enable_fp_fusion", "waves_per_eu", "matrix_instr_nonkdim", "kpack",
@@ -54,7 +58,7 @@ _view = ContextVar("_view", default=(lambda x: x, lambda x: x))
 
 
 @contextlib.contextmanager
-def viewing(show: Any, take: Any) -> Iterator[Any]:
+def viewing(show: Callable[[Any], Any], take: Callable[[Any], Any]) -> Iterator[None]:
     """Let grid functions, heuristics and hooks of the launches in the block see `show(argument)`; `take` goes back."""
     token = _view.set((show, take))
     try:
@@ -63,7 +67,7 @@ def viewing(show: Any, take: Any) -> Iterator[Any]:
         _view.reset(token)
 
 
-def view(given: Any) -> Any:
+def view(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments by name as grid functions, heuristics and hooks see them."""
     return {name: _view.get()[0](value) for name, value in given.items()}
 
@@ -76,7 +80,7 @@ def taken(value: Any) -> Any:
 class Launcher:
     """Result of `kernel[grid]`: calling it launches the kernel."""
 
-    def __init__(self, kernel: Any, grid: Any) -> None:
+    def __init__(self, kernel: Any, grid: Grid) -> None:
         self.kernel, self.grid = kernel, grid
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -87,7 +91,7 @@ class Launcher:
 class KernelInterface:
     """Base class of what is launched as `kernel[grid](...)` by its method `run`, such as a package's own autotuner."""
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: Grid) -> Launcher:
         return Launcher(self, grid)
 
 
@@ -96,7 +100,7 @@ class Kernel(KernelInterface):
 
     source: Any  # a Source
 
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
+    def run(self, *args: Any, grid: Grid, warmup: bool = False, **named: Any) -> Any:
         """Launch the kernel and return the arrays that it stores: one array, or a tuple in the order of parameters.
 
         Arguments with a `__triton_launch__`, such as the tensors of fnjax.torch, launch it in their own way.
@@ -112,10 +116,10 @@ class Kernel(KernelInterface):
                 return type(value).__triton_launch__(self, grid, args, named)
         return self._launch(args, grid, named)
 
-    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
+    def _launch(self, args: Sequence[Any], grid: Grid, named: Mapping[str, Any]) -> Any:
         raise NotImplementedError
 
-    def warmup(self, *args: Any, grid: Any = None, **named: Any) -> Any:
+    def warmup(self, *args: object, grid: object = None, **named: object) -> Compiled:
         """Return a stand-in for Triton's compiled kernel, with `n_regs` and the like; nothing is run or compiled.
 
         `kernel.warmup(..., grid=(1,))[grid](*args, **meta)` launches it.
@@ -123,22 +127,22 @@ class Kernel(KernelInterface):
         return Compiled(self)
 
     @property
-    def stores(self) -> Any:
+    def stores(self) -> list[str]:
         """The names of the parameters that the kernel may write to, in their order."""
         return list(self.source.stored)
 
     @property
-    def arg_names(self) -> Any:
+    def arg_names(self) -> list[str]:
         """The names of the parameters."""
         return list(self.source.parameters)
 
     @property
-    def check(self) -> Any:
+    def check(self) -> Check:
         """Execute a launch program by program, and report its faults: `kernel.check[grid](*args, **meta)`."""
         return Check(self)
 
     @property
-    def draw(self) -> Any:
+    def draw(self) -> Draw:
         """Draw which program reads and writes which element: `kernel.draw[grid](*args, **meta)`."""
         return Draw(self)
 
@@ -153,7 +157,7 @@ class JITFunction(Kernel):
         self.__doc__, self.__module__, self.__wrapped__ = fn.__doc__, fn.__module__, fn
 
     @functools.cached_property
-    def source(self) -> Any:
+    def source(self) -> Source:
         """The source of the function, parsed on first use."""
         return Source(self.fn)
 
@@ -176,7 +180,7 @@ class JITFunction(Kernel):
         names = {k: plain(v) for k, v in bound.arguments.items()}
         return call(self.source, names)
 
-    def bind(self, args: Any, named: Any) -> Any:
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Return the arguments by the names of the parameters, defaults included; missing ones are left out.
 
         Raises:
@@ -192,12 +196,12 @@ class JITFunction(Kernel):
         bound.apply_defaults()
         return dict(bound.arguments)
 
-    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
+    def _launch(self, args: Sequence[Any], grid: Grid, named: Mapping[str, Any]) -> Any:
         given = self.bind(args, named)
         return _launch(self.source, grid, given, tuple((k, named[k]) for k in COMPILED if k in named))
 
 
-def _launch(source: Source, grid: Any, given: Any, options: Any) -> Any:
+def _launch(source: Source, grid: Grid, given: dict[str, Any], options: Options) -> Any:
     """Launch a kernel with the parameters `given` by name; return the arrays that it stores, by order of parameters.
 
     An array passed for several parameters is one operand, and so is its result.
@@ -212,9 +216,8 @@ def _launch(source: Source, grid: Any, given: Any, options: Any) -> Any:
     members = open_containers(source, given, _checked)
     described = {p: v.facts() for p, v in given.items() if isinstance(v, TensorDescriptor)}
     given |= {p: given[p].base for p in described}
-    arrays: list[Any] = []
-    traced: list[Any] = []
-    parameters: dict[Any, Any] = {}
+    arrays, traced = list[Array](), list[jax.Array]()
+    parameters: Bound = {}
     seen: dict[int, int] = {}
     for parameter in (*source.parameters, *members):
         value, whole = given[parameter], members.get(parameter, parameter)
@@ -241,10 +244,7 @@ def _launch(source: Source, grid: Any, given: Any, options: Any) -> Any:
     parameters |= {p: ("described", (parameters[p][1], *facts)) for p, facts in described.items()}
     launch = Launch(source, sizes, parameters, len(arrays), stored, options)
     how = instead()
-    if how is None:
-        flat = run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
-    else:
-        flat = how(launch, arrays, traced)
+    flat = how(launch, arrays, traced) if how else run(launch, [*(jnp.asarray(a).reshape(-1) for a in arrays), *traced])
     return results_of(source, given, {p: flat[stored.index(i)].reshape(np.shape(arrays[i])) for p, i in outs.items()})
 
 
@@ -265,7 +265,9 @@ class Launch:
 
     marks: Marks | None = None
 
-    def __init__(self, source: Source, grid: Any, parameters: Any, arrays: int, stored: Any, options: Any) -> None:
+    def __init__(
+        self, source: Source, grid: Shape, parameters: Bound, arrays: int, stored: tuple[int, ...], options: Options
+    ) -> None:
         self.source, self.grid, self.parameters = source, grid, parameters
         self.arrays, self.stored, self.options = arrays, stored, options
         values = tuple((p, kind, type(v), repr(v) if types.is_number(v) else v) for p, (kind, v) in parameters.items())
@@ -283,11 +285,11 @@ class Launch:
     def __repr__(self) -> str:
         return f"{self.name}[{', '.join(map(str, self.grid))}]"
 
-    def translated(self, *operands: Any) -> Any:
+    def translated(self, *operands: jax.Array) -> list[jax.Array]:
         """Return the arrays that the kernel stores to, by JAX operations; raise KernelError for an endless wait."""
         return self.refuse(*self.marked(*operands))
 
-    def marked(self, *operands: Any) -> tuple[Any, Any]:
+    def marked(self, *operands: jax.Array) -> tuple[list[jax.Array], jax.Array | None]:
         """Return the arrays that are stored, and the mark of an endless wait (`Marks`), None where nothing waits.
 
         All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
@@ -301,13 +303,13 @@ class Launch:
             self.marks, mark = (marks, mark) if marks.loops else (None, None)
         return [flat[i] for i in self.stored], mark
 
-    def refuse(self, stored: Any, mark: Any) -> Any:
+    def refuse(self, stored: list[jax.Array], mark: jax.Array | None) -> list[jax.Array]:
         """Return what `marked` returned as stored; raise KernelError where the mark says that a program never ends."""
-        return stored if self.marks is None else self.marks.refuse(mark, self.grid, stored)
+        return stored if self.marks is None or mark is None else self.marks.refuse(mark, self.grid, stored)
 
-    def named(self, operands: Sequence[Any]) -> Any:
+    def named(self, operands: Sequence[Array]) -> dict[str, Any]:
         """Return the values of the parameters, by name, that the body of the kernel starts with."""
-        names: dict[Any, Any] = {}
+        names: dict[str, Any] = {}
         for parameter, (kind, value) in self.parameters.items():
             if kind == "array":
                 names[parameter] = pointer_to(value, types.type_of_array(operands[value].dtype))
@@ -328,7 +330,7 @@ class Launch:
                 names[parameter] = value.filled(names)
         return {parameter: names[parameter] for parameter in self.source.parameters}
 
-    def original(self, *operands: Any) -> Any:
+    def original(self, *operands: jax.Array) -> Any:
         """Return the arrays that are stored, computed by the original kernel on a GPU."""
         return call_original(self, operands)
 
@@ -341,7 +343,7 @@ def _refuse_dtype(source: Source, parameter: str, array: Any) -> None:
         raise KernelError(text) from None
 
 
-def _checked(kernel: Any, parameter: str, value: Any, constant: Any) -> Any:
+def _checked(kernel: str, parameter: str, value: Any, constant: bool) -> Any:
     """Return an argument ready for a launch: constexprs unwrapped, concrete scalars of constexpr parameters as numbers.
 
     Raises:
@@ -362,7 +364,7 @@ def _checked(kernel: Any, parameter: str, value: Any, constant: Any) -> Any:
     return value
 
 
-def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
+def grid_of(kernel: str, grid: Grid, given: Mapping[str, Any]) -> tuple[int, ...]:
     """Return the three sizes of a grid.
 
     Args:
@@ -374,7 +376,7 @@ def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
         KernelError: the grid is not made of one to three integers from 0 on, or the function fails.
     """
     try:
-        found = grid(view(given)) if callable(grid) else grid
+        found: Any = grid(view(given)) if callable(grid) else grid
     except Exception as error:
         if isinstance(error, KernelError):
             raise
@@ -384,17 +386,17 @@ def grid_of(kernel: Any, grid: Any, given: Any) -> Any:
     if not 1 <= len(found) <= GRID:
         raise KernelError(f"kernel {kernel}: a grid has one to three sizes, not {len(found)}")
     try:
-        found = tuple(operator.index(getattr(n, "value", n)) for n in found)
+        sizes = tuple(operator.index(getattr(n, "value", n)) for n in found)
     except (TypeError, jax.errors.JAXTypeError):
         remedy = "take them from shapes, or make the argument static (jax.jit(static_argnums=...))"
         text = f"kernel {kernel}: the grid {found} must be made of Python integers: {remedy}"
         raise KernelError(text) from None
-    if min(found) < 0:
-        raise KernelError(f"kernel {kernel}: the grid {found} has a negative size")
-    return found + (1,) * (GRID - len(found))
+    if min(sizes) < 0:
+        raise KernelError(f"kernel {kernel}: the grid {sizes} has a negative size")
+    return sizes + (1,) * (GRID - len(sizes))
 
 
-def _at_once(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any) -> Any:
+def _at_once(source: Source, sizes: Shape, names: Names, flat: Memory) -> list[jax.Array]:
     """Interpret a kernel for all programs at once and return memory after it; `names` returns the parameters."""
     splits = None
     while True:  # terminates: each pass adds leading axes, of which there are at most `MOST`
@@ -408,16 +410,15 @@ def _at_once(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], fl
                 return state.buffers
 
 
-def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]], flat: Any, marks: Marks) -> Any:
+def _in_sequence(source: Source, sizes: Shape, names: Names, flat: Memory, marks: Marks) -> tuple[jax.Array, ...]:
     """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
 
     Returns:
         memory after it, and the mark of an endless wait, which `marks` reads.
     """
 
-    def program(k: Any, memory: Any) -> Any:
-        rest: Any = k
-        programs: list[Any] = []
+    def program(k: jax.Array, memory: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        rest, programs = k, list[jax.Array]()
         for size in reversed(sizes):
             programs.insert(0, rest % size)
             rest = rest // size
@@ -426,8 +427,7 @@ def _in_sequence(source: Source, sizes: Any, names: Callable[[], dict[str, Any]]
             call(source, names())
             return tuple(alike(state.buffers, memory))
 
-    memory = tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))
-    return lax.fori_loop(0, math.prod(sizes), program, memory)
+    return tuple(lax.fori_loop(0, math.prod(sizes), program, tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))))
 
 
 def jit(fn: Any = None, **options: Any) -> Any:

@@ -36,7 +36,7 @@ _KERNELS: dict[Any, Any] = {}  # by function: the objects that it refers to, and
 _AROUND: dict[Any, Any] = {}  # kernels that jax-triton calls
 
 
-def why_not() -> Any:
+def why_not() -> str | None:
     """Return the reason why jax-triton cannot run kernels here; None where it can."""
     try:
         importlib.import_module("triton")
@@ -71,9 +71,9 @@ def call(launch: Any, operands: Sequence[Any]) -> Any:
         elif value is None:
             text = "None"
         elif parameter not in launch.source.constants and types.is_number(value):
-            text = _number(value)
-            if text is None:  # an argument: another number then needs no new program
-                text = f"argument_{len(given)}"
+            number = _number(value)
+            text = f"argument_{len(given)}" if number is None else number
+            if number is None:  # an argument: another number then needs no new program
                 given.append(int(value) if isinstance(value, int | np.integer) else np.float32(value))
         else:
             text = f"constant_{parameter}" if parameter in RESERVED else parameter
@@ -99,7 +99,7 @@ def call(launch: Any, operands: Sequence[Any]) -> Any:
         raise
 
 
-def _number(value: Any) -> Any:
+def _number(value: types.Number) -> str | None:
     """Return Triton source for a number that is a constant of the program; None if it can be an argument.
 
     jax-triton would turn every argument that equals 1 into the integer 1.
@@ -109,7 +109,7 @@ def _number(value: Any) -> Any:
     return "tl.full((), 1.0, tl.float32)" if isinstance(value, float | np.floating) and value == 1 else None
 
 
-def _around(source: Source, names: Sequence[str], constants: Any, call_text: Any) -> Any:
+def _around(source: Source, names: Sequence[str], constants: tuple[str, ...], call_text: str) -> Any:
     """Return a kernel for jax-triton that calls the user's; equal calls return the same object, so it is compiled once.
 
     Args:
@@ -199,7 +199,7 @@ def swapped(value: Any) -> Any:
 
 
 @functools.cache
-def _places() -> Any:
+def _places() -> dict[Any, tuple[str, str]]:
     """Return, by function or class of `fnjax.triton`, its module and name."""
     found = {}
     for module in ("", ".language.extra.libdevice", ".language.math", ".language"):
@@ -211,7 +211,7 @@ def _places() -> Any:
     return found
 
 
-def _real(module: Any, name: str) -> Any:
+def _real(module: str, name: str) -> Any:
     """Return an object of the installed Triton; KernelError where it has none of this name."""
     try:
         return getattr(importlib.import_module("triton" + module), name)
@@ -222,7 +222,7 @@ def _real(module: Any, name: str) -> Any:
 class _Module(python.ModuleType):
     """Proxy for a module of the user's in which kernels are replaced by Triton's."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: python.ModuleType) -> None:
         super().__init__(module.__name__)
         self.__dict__["_module"] = module
 
@@ -230,7 +230,7 @@ class _Module(python.ModuleType):
         return swapped(getattr(self._module, name))
 
 
-def _module(module: Any) -> Any:
+def _module(module: python.ModuleType) -> python.ModuleType:
     """Return Triton's counterpart of a module: a module of Triton, a proxy, or the module itself."""
     if module.__name__ == OURS or module.__name__.startswith(OURS + "."):
         return importlib.import_module("triton" + module.__name__.removeprefix(OURS))

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from fnjax.triton.values.tensor import canonical
-from fnjax.triton.values.types import as_type
+from fnjax.triton.values.types import TypeLike, as_type
 
 
-def reinterpret(tensor: Any, dtype: Any) -> Any:
+def reinterpret(tensor: Any, dtype: TypeLike) -> Any:
     """Return an array with its bits read as another type of the same width.
 
     Args:
@@ -21,7 +21,8 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     Raises:
         TypeError: the widths differ.
     """
-    kind = canonical(as_type(dtype))
+    own: Any = as_type(dtype)
+    kind = canonical(own)
     if hasattr(type(tensor), "__triton_launch__"):  # a tensor of fnjax.torch, which has its own view of bits
         return tensor.view(kind)
     array = jnp.asarray(tensor)

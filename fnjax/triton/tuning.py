@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from fnjax.triton.launch import Kernel, grid_of, taken, view
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import Array
 from fnjax.triton.values.exceptions import KernelError
+from fnjax.triton.values.state import Grid
 
 
 class Config:
@@ -18,23 +21,23 @@ class Config:
 
     def __init__(
         self,
-        kwargs: Any,
+        kwargs: Mapping[str, Any],
         num_warps: int = 4,
         num_stages: int = 3,
         num_ctas: int = 1,
-        maxnreg: Any = None,
-        pre_hook: Any = None,
-        ir_override: Any = None,
-        **rest: Any,
+        maxnreg: int | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        ir_override: object = None,
+        **rest: object,
     ) -> None:
         self.kwargs, self.pre_hook = dict(kwargs), pre_hook
         self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
 
-    def all_kwargs(self) -> Any:
+    def all_kwargs(self) -> dict[str, Any]:
         """Return meta-parameters and compiler options together."""
         return self.kwargs | self.options()
 
-    def options(self) -> Any:
+    def options(self) -> dict[str, int]:
         """Return the options of Triton's compiler, which matter on a GPU."""
         return {"num_warps": self.num_warps, "num_stages": self.num_stages, "num_ctas": self.num_ctas}
 
@@ -45,27 +48,27 @@ class Config:
 class _Held:
     """Array as a hook sees it: it can be zeroed, filled, or copied into."""
 
-    def __init__(self, array: Any) -> None:
+    def __init__(self, array: jax.Array) -> None:
         self.array = array
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.array, name)
 
-    def zero_(self) -> Any:
+    def zero_(self) -> _Held:
         """Set all elements to zero."""
         return self.fill_(0)
 
-    def fill_(self, value: Any) -> Any:
+    def fill_(self, value: types.Number) -> _Held:
         """Set all elements to one number."""
         self.array = jnp.full_like(self.array, value)
         return self
 
-    def copy_(self, other: Any) -> Any:
+    def copy_(self, other: Array | _Held) -> _Held:
         """Set the elements to those of another array."""
         self.array = jnp.broadcast_to(jnp.asarray(getattr(other, "array", other), self.array.dtype), self.array.shape)
         return self
 
-    def clone(self) -> Any:
+    def clone(self) -> _Held:
         """Return a copy."""
         return _Held(self.array)
 
@@ -73,19 +76,19 @@ class _Held:
 class Heuristics(Kernel):
     """Kernel some of whose meta-parameters are computed from its arguments."""
 
-    def __init__(self, fn: Any, values: Any) -> None:
+    def __init__(self, fn: Any, values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> None:
         self.fn, self.values = fn, values
 
     source = property(lambda self: self.fn.source)
 
-    def bind(self, args: Any, named: Any) -> Any:
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return all parameters by name, the computed ones included."""
         return self.fn.bind(args, self._with_values(args, named))
 
-    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
+    def _launch(self, args: Sequence[Any], grid: Grid, named: Mapping[str, Any]) -> Any:
         return self.fn.run(*args, grid=grid, **self._with_values(args, named))
 
-    def _with_values(self, args: Any, named: Any) -> Any:
+    def _with_values(self, args: Sequence[Any], named: Mapping[str, Any]) -> dict[str, Any]:
         """Return the named arguments with the computed ones added; each function sees the results before its own."""
         found = dict(named)
         for name, function in self.values.items():
@@ -99,15 +102,15 @@ class Autotuner(Kernel):
     def __init__(
         self,
         fn: Any,
-        arg_names: Any,
-        configs: Any,
-        key: Any = (),
-        reset_to_zero: Any = None,
-        restore_value: Any = None,
-        pre_hook: Any = None,
-        post_hook: Any = None,
-        prune_configs_by: Any = None,
-        **options: Any,
+        arg_names: object,
+        configs: Sequence[Config],
+        key: Sequence[str] | None = (),
+        reset_to_zero: Sequence[str] | None = None,
+        restore_value: Sequence[str] | None = None,
+        pre_hook: Callable[..., Any] | None = None,
+        post_hook: Callable[..., Any] | None = None,
+        prune_configs_by: Mapping[str, Any] | None = None,
+        **options: object,
     ) -> None:
         self.fn, self.configs, self.pre_hook, self.post_hook = fn, list(configs) or [Config({})], pre_hook, post_hook
         self.keys = list(key or ())
@@ -119,11 +122,11 @@ class Autotuner(Kernel):
 
     source = property(lambda self: self.fn.source)
 
-    def bind(self, args: Any, named: Any) -> Any:
+    def bind(self, args: Sequence[Any], named: Mapping[str, Any]) -> Any:
         """Return all parameters by name."""
         return self.fn.bind(args, named)
 
-    def _launch(self, args: Sequence[Any], grid: Any, named: Mapping[str, Any]) -> Any:
+    def _launch(self, args: Sequence[Any], grid: Grid, named: Mapping[str, Any]) -> Any:
         """Launch the kernel with the selected configuration and return what it stores.
 
         Raises:
@@ -157,7 +160,7 @@ class Autotuner(Kernel):
         named = {k: same.get(id(v), v) for k, v in {**named, **config.kwargs}.items()}
         return self.fn.run(*given, grid=grid, **{k: v for k, v in config.options().items() if k not in named}, **named)
 
-    def _choose(self, by_name: Any, named: Any, grid: Any) -> Any:
+    def _choose(self, by_name: dict[str, Any], named: Mapping[str, Any], grid: Grid) -> Config:
         """Return the first configuration that pruning keeps and for which the grid is valid."""
         configs = self.configs
         if self.early_config_prune is not None:
@@ -179,20 +182,20 @@ class Autotuner(Kernel):
 
 
 def autotune(
-    configs: Any,
-    key: Any = (),
-    prune_configs_by: Any = None,
-    reset_to_zero: Any = None,
-    restore_value: Any = None,
-    pre_hook: Any = None,
-    **options: Any,
-) -> Any:
+    configs: Sequence[Config],
+    key: Sequence[str] | None = (),
+    prune_configs_by: Mapping[str, Any] | None = None,
+    reset_to_zero: Sequence[str] | None = None,
+    restore_value: Sequence[str] | None = None,
+    pre_hook: Callable[..., Any] | None = None,
+    **options: object,
+) -> Callable[[Any], Autotuner]:
     """Return a decorator that sets configurations of a kernel: the first valid one is used, nothing is timed."""
     return lambda fn: Autotuner(
         fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, prune_configs_by=prune_configs_by
     )
 
 
-def heuristics(values: Any) -> Any:
+def heuristics(values: Mapping[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
     """Return a decorator that computes meta-parameters from the arguments, by functions given by name."""
     return lambda fn: Heuristics(fn, values)

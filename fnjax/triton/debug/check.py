@@ -6,25 +6,41 @@ import contextlib
 import dataclasses
 import linecache
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from fnjax.triton.debug.execution import Access, Execution, Position, Unwritten, Waiting, unwritten
+from fnjax.triton.debug.execution import Access, Execution, Launched, Position, Unwritten, Waiting, unwritten
 from fnjax.triton.debug.races import Clocks, Log
+from fnjax.triton.interpreter.source import Source
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values import types
+from fnjax.triton.values.affine import Array
 from fnjax.triton.values.exceptions import KernelError
-from fnjax.triton.values.state import launching
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.state import Grid, launching
 
 LARGE, SAMPLE = 4096, 1024  # programs of a grid that is sampled, and of the sample
 OUTSIDE, EMPTY, RACE, WAIT = "out of bounds", "unwritten", "race", "endless wait"
 ASSERTION, NARROWED, UNDEFINED = "assertion", "64 bits", "undefined"
+
+
+Index = int | tuple[int, ...] | None  # of an element; None for a finding that is of no element
+Key = tuple[Any, ...]  # kind, position and buffer of a finding, and what else tells it from others
+
+
+class Runs(Protocol):
+    """Kernel that is checked or drawn: a `fnjax.triton.launch.Kernel`, see there."""
+
+    @property
+    def source(self) -> Source:
+        """The kernel's."""
+
+    def run(self, *args: Any, grid: Grid, **named: Any) -> Any:
+        """Launch the kernel."""
 
 
 @dataclasses.dataclass
@@ -50,7 +66,7 @@ class Finding:
     line: int
     program: tuple[int, ...]
     parameter: str | None
-    index: Any
+    index: Index
     message: str
     elements: int = 1
     programs: int = 1
@@ -75,9 +91,9 @@ class Report:
     """
 
     launch: str
-    findings: list[Any]
+    findings: list[Finding]
     outputs: Any
-    untouched: dict[Any, Any]
+    untouched: dict[str, int]
     sampled: tuple[int, int] | None = None
 
     @property
@@ -135,25 +151,25 @@ class Check:
         >>> report.assert_clean()
     """
 
-    def __init__(self, kernel: Any) -> None:
+    def __init__(self, kernel: Runs) -> None:
         self.kernel = kernel
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: Grid) -> Callable[..., Report]:
         return lambda *args, **named: checked(self.kernel, grid, args, named)
 
 
-def checked(kernel: Any, grid: Any, args: Any, named: Any) -> Any:
+def checked(kernel: Runs, grid: Grid, args: Sequence[Any], named: dict[str, Any]) -> Report:
     """Execute one launch and return its report."""
     args, named = with_empty_buffers(args, named)
     kept = []
 
-    def run(launch: Any, arrays: Sequence[Any], traced: Any) -> Any:
+    def run(launch: Launched, arrays: Sequence[Array], traced: Sequence[Array]) -> list[jax.Array]:
         watcher = Watcher(launch, arrays)
         sample = sample_of(math.prod(launch.grid))
         execution = Execution(launch, arrays, traced, watcher)
         stored = execution.run(sample)
 
-        def differs(poisoned: Sequence[Position]) -> Any:
+        def differs(poisoned: Sequence[Position]) -> Difference | None:
             for poison in (np.inf, -np.inf) if poisoned else ():
                 other = Watcher(launch, arrays)
                 with np.errstate(all="ignore"), contextlib.suppress(KernelError):
@@ -181,14 +197,14 @@ def checked(kernel: Any, grid: Any, args: Any, named: Any) -> Any:
     return Report(title(watcher.launch), findings, outputs, {}, (len(sample), math.prod(watcher.launch.grid)))
 
 
-def sample_of(programs: Any) -> Any:
+def sample_of(programs: int) -> np.ndarray | None:
     """Return the positions of the programs that are executed of a large grid, in their order; None to execute all."""
     if programs <= LARGE:
         return None
     return np.linspace(0, programs - 1, SAMPLE).round().astype(np.int64)
 
 
-def with_empty_buffers(args: Any, named: Any) -> Any:
+def with_empty_buffers(args: Iterable[Any], named: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments with each jax.ShapeDtypeStruct replaced by an uninitialised buffer."""
 
     def filled(value: Any) -> Any:
@@ -199,10 +215,13 @@ def with_empty_buffers(args: Any, named: Any) -> Any:
     return [filled(a) for a in args], {k: filled(v) for k, v in named.items()}
 
 
+Difference = tuple[int, int, int, int]  # buffer, first element, program, and number of elements
+
+
 class Watcher:
     """Watcher of a `execution.Execution` that records accesses and collects findings."""
 
-    def __init__(self, launch: Any, arrays: Sequence[Any]) -> None:
+    def __init__(self, launch: Launched, arrays: Sequence[Array]) -> None:
         self.launch = launch
         self.shapes = [np.shape(a) for a in arrays]
         self.names = names_of(launch)
@@ -211,18 +230,18 @@ class Watcher:
         # By element, the program that changed it last, and the position in the source.
         self.writer = {i: np.full(np.size(arrays[i]), -1, np.int64) for i in launch.stored}
         self.line = {i: np.zeros(np.size(arrays[i]), np.int64) for i in launch.stored}
-        self.places: dict[Any, Any] = {}
+        self.places: dict[Position, int] = {}
         self.clocks = Clocks()
-        self.ids: list[Any] = []
-        self.found: dict[Any, Any] = {}  # by kind, position and buffer: the finding and its programs
-        self.left: list[Any] = []  # (program, `Waiting`) of programs that were ended
+        self.ids: list[tuple[int, ...]] = []
+        self.found: dict[Key, tuple[Finding, set[int]]] = {}  # with its programs
+        self.left: list[tuple[int, Waiting]] = []  # programs that were ended
 
-    def starts(self, number: Any, ids: tuple[int, ...]) -> None:
+    def starts(self, number: int, ids: tuple[int, ...]) -> None:
         """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
         self.clocks.starts(number)
 
-    def access(self, access: Access, place: Position) -> Any:
+    def access(self, access: Access, place: Position) -> Callable[[], None] | None:
         """Check one access against those before it.
 
         Returns:
@@ -239,8 +258,9 @@ class Watcher:
             written = self.written[buffer]
             if access.kind != "write" and not self.left and not written[index].all():
                 missing = index[~written[index]]
-                message = f"{self._who(-1)} {verb} {self._element(buffer, missing[0])}, which nobody has written"
-                self._find(EMPTY, place, buffer, self._index(buffer, missing[0]), message, len(missing))
+                first = int(missing[0])
+                message = f"{self._who(-1)} {verb} {self._element(buffer, first)}, which nobody has written"
+                self._find(EMPTY, place, buffer, self._index(buffer, first), message, len(missing))
             if access.kind != "read":
                 written[index] = True
         look = None
@@ -260,12 +280,12 @@ class Watcher:
             self.clocks.release(buffer, index)
         return look
 
-    def fails(self, place: Position, message: Any, lanes: Tensor | None) -> None:
+    def fails(self, place: Position, message: str, lanes: int) -> None:
         """Add a finding for a `tl.device_assert` that does not hold."""
         text = f"{self._who(-1)}: {message or 'the condition does not hold'}"
         self._find(ASSERTION, place, None, None, text, lanes)
 
-    def narrowed(self, place: Position, kind: types.dtype, values: Any) -> None:
+    def narrowed(self, place: Position, kind: types.dtype, values: np.ndarray) -> None:
         """Add a finding for 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         message = (
             f"{self._who(-1)} needs the value {values[0]} of {kind}, and JAX has 32 bits: a launch computes another "
@@ -273,13 +293,15 @@ class Watcher:
         )
         self._find(NARROWED, place, None, None, message, len(values))
 
-    def different(self, stored: Sequence[Any], others: Sequence[Any], other: Watcher) -> Any:
+    def different(
+        self, stored: Sequence[np.ndarray], others: Sequence[np.ndarray], other: Watcher
+    ) -> Difference | None:
         """Return buffer, first element, program and number of elements that another execution changes, or None.
 
         They differ after it, or only it reads or writes them, outside of the array.
         """
         for key, (finding, programs) in other.found.items():
-            if finding.kind == OUTSIDE and key not in self.found:
+            if finding.kind == OUTSIDE and key not in self.found and isinstance(finding.index, int):
                 return key[2], finding.index, min(programs), finding.elements
         for buffer, a, b in zip(self.launch.stored, stored, others, strict=True):
             elements = np.flatnonzero((a != b) & ~(np.isnan(a) & np.isnan(b)))
@@ -306,10 +328,10 @@ class Watcher:
         kind: str,
         place: Position,
         buffer: int | None,
-        index: Any,
-        message: Any,
-        elements: Any,
-        key: Any = (),
+        index: Index,
+        message: str,
+        elements: int,
+        key: Key = (),
         program: int | None = None,
     ) -> None:
         """Add a finding, or count one more occurrence of it."""
@@ -327,24 +349,24 @@ class Watcher:
         programs.add(program)
         finding.programs = len(programs)
 
-    def _who(self, number: Any) -> Any:
+    def _who(self, number: int) -> str:
         ids = self.ids[number]
         return f"program {ids[0] if len(ids) == 1 else ids}"
 
-    def _index(self, buffer: int, element: Any) -> Any:
+    def _index(self, buffer: int, element: int) -> int | tuple[int, ...]:
         """Return the index of an element: an integer, or a tuple for an array of several axes, if it is inside."""
         shape = self.shapes[buffer]
         flat = len(shape) < 2 or not 0 <= element < math.prod(shape)
         return int(element) if flat else tuple(map(int, np.unravel_index(int(element), shape)))
 
-    def _element(self, buffer: int, element: Any) -> Any:
+    def _element(self, buffer: int, element: int) -> str:
         """Return an element as text, for example `x_ptr[3, 4]`."""
         index = self._index(buffer, element)
         return f"{self.names[buffer]}[{', '.join(map(str, index if isinstance(index, tuple) else (index,)))}]"
 
     # ------------------------------------------------------------------------------ after all programs
 
-    def all_findings(self) -> Any:
+    def all_findings(self) -> list[Finding]:
         """Return all findings by kind, in the order in which they were found."""
         for number, waiting in self.left:
             self._wait(number, waiting)
@@ -362,7 +384,7 @@ class Watcher:
         kinds = [OUTSIDE, EMPTY, UNDEFINED, ASSERTION, NARROWED, RACE, WAIT]
         return sorted((f for f, _ in self.found.values()), key=lambda f: kinds.index(f.kind))
 
-    def _wait(self, number: Any, waiting: Waiting) -> None:
+    def _wait(self, number: int, waiting: Waiting) -> None:
         """Add the finding for a waiting program, which says which later program it waits for, if any."""
         who = self._who(number)
         if not waiting.stuck or not waiting.seen:
@@ -392,20 +414,18 @@ class Watcher:
             WAIT, waiting.place, buffer, self._index(buffer, element), message, 1, ("later",) if later else (), number
         )
 
-    def _line(self, buffer: int, element: Any) -> Any:
+    def _line(self, buffer: int, element: int) -> int:
         """Return the line that changed an element last."""
-        places = list(self.places)
-        place: Position = places[int(self.line[buffer][element])]
-        return place.line
+        return list(self.places)[int(self.line[buffer][element])].line
 
-    def untouched(self) -> Any:
+    def untouched(self) -> dict[str, int]:
         """Return, by parameter, how many elements of uninitialised buffers no program has written."""
         return {self.names[b]: int((~w).sum()) for b, w in self.written.items() if b in self.logs}
 
 
-def names_of(launch: Any) -> Any:
+def names_of(launch: Launched) -> dict[int, str]:
     """Return, by buffer, the names of the parameters that it was passed for, joined by "/"."""
-    names: dict[Any, Any] = {}
+    names: dict[int, str] = {}
     for parameter, (kind, value) in launch.parameters.items():
         if kind in ("array", "described"):
             buffer = value[0] if kind == "described" else value
@@ -413,16 +433,16 @@ def names_of(launch: Any) -> Any:
     return names
 
 
-def shown(ids: tuple[int, ...], grid: Any) -> Any:
+def shown(ids: tuple[int, ...], grid: Sequence[int]) -> tuple[int, ...]:
     """Return a program's indices along the axes of the grid that the user gave: trailing axes of size 1 are dropped."""
     used = max([1, *(d + 1 for d, n in enumerate(grid) if n > 1)])
     return tuple(ids[:used])
 
 
-def title(launch: Any) -> Any:
+def title(launch: Launched) -> str:
     """Return the kernel and its grid as text, for example `kernel[4, 2]`."""
     return f"{launch.name}[{', '.join(map(str, shown(launch.grid, launch.grid)))}]"
 
 
-def _counted(n: Any, noun: Any) -> Any:
+def _counted(n: int, noun: str) -> str:
     return f"{n} {noun}{'' if n == 1 else 's'}"

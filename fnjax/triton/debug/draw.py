@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+import os
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fnjax.triton.debug.check import names_of, shown, title, with_empty_buffers
-from fnjax.triton.debug.execution import Access, Execution, Position, Waiting
+from fnjax.triton.debug.check import Runs, names_of, shown, title, with_empty_buffers
+from fnjax.triton.debug.execution import Access, Execution, Launched, Position, Waiting
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Shape
+from fnjax.triton.values.affine import Array, Shape
 from fnjax.triton.values.exceptions import KernelError
-from fnjax.triton.values.state import launching
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.state import Grid, launching
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
+    from matplotlib.figure import Figure, FigureBase
 
 UNTOUCHED, OTHERS, MANY, OUTLINE, QUIET, FAULT = "#f4f4f2", "#cfcfca", "#55554f", "#ffffff", "#6b6b68", "#b3261e"
 PIXELS = 360  # maximum along an axis of an array; of longer ones several elements share a pixel
 NAMED = 16  # maximum number of programs, and of sets of them, with an entry each in the legend; else a scale
+
+
+Path = str | os.PathLike[str]
+Program = int | tuple[int, ...] | list[int]  # its indices along the grid
 
 
 class Draw:
@@ -47,17 +56,17 @@ class Draw:
         program: the indices along the grid of the only program to show, or one integer.
     """
 
-    def __init__(self, kernel: Any, path: Any = None, program: Any = None) -> None:
+    def __init__(self, kernel: Runs, path: Path | None = None, program: Program | None = None) -> None:
         self.kernel, self.path, self.program = kernel, path, program
 
-    def __call__(self, path: Any = None, program: Any = None) -> Any:
+    def __call__(self, path: Path | None = None, program: Program | None = None) -> Draw:
         """Return the same with options."""
         return Draw(self.kernel, path, program)
 
-    def __getitem__(self, grid: Any) -> Any:
+    def __getitem__(self, grid: Grid) -> Callable[..., Figure]:
         return lambda *args, **named: self._drawn(grid, args, named)
 
-    def _drawn(self, grid: Any, args: Any, named: Any) -> Any:
+    def _drawn(self, grid: Grid, args: Sequence[Any], named: dict[str, Any]) -> Figure:
         """Return the figure of one launch, and write it to `path` if given; ImportError without matplotlib."""
         try:
             import matplotlib.figure  # noqa: F401 - an extra
@@ -66,7 +75,7 @@ class Draw:
         args, named = with_empty_buffers(args, named)
         kept = []
 
-        def run(launch: Any, arrays: Sequence[Any], traced: Any) -> Any:
+        def run(launch: Launched, arrays: Sequence[Array], traced: Sequence[Array]) -> list[np.ndarray]:
             touches = Touches(launch, arrays, self.program)
             kept.append(touches)
             return Execution(launch, arrays, traced, touches).run()
@@ -82,17 +91,18 @@ class Draw:
 class Touches:
     """Watcher of a `execution.Execution` that records the set of programs that read or write each element."""
 
-    def __init__(self, launch: Any, arrays: Sequence[Any], program: Any) -> None:
+    def __init__(self, launch: Launched, arrays: Sequence[Array], program: Program | None) -> None:
         self.launch, self.names = launch, names_of(launch)
         self.shapes, self.types = [np.shape(a) for a in arrays], [np.dtype(a.dtype).name for a in arrays]
-        self.ids: list[Any] = []
-        self.sets: list[Any] = [frozenset()]
-        self._number_of: dict[Any, Any] = {frozenset(): 0}
-        self.found: dict[Any, Any] = {}  # (buffer, "read" or "written") -> the number of each element's set
-        self.outside: dict[Any, Any] = {}
+        self.ids: list[tuple[int, ...]] = []
+        self.sets: list[frozenset[int]] = [frozenset()]
+        self._number_of: dict[frozenset[int], int] = {frozenset(): 0}
+        # By buffer and "read" or "written": the number of each element's set, and how many addresses are outside.
+        self.found: dict[tuple[int, str], np.ndarray] = {}
+        self.outside: dict[tuple[int, str], int] = {}
         self.chosen = None if program is None else self._chosen(program)
 
-    def _chosen(self, program: Any) -> Any:
+    def _chosen(self, program: Program) -> int:
         """Return the flat index of the only program to show.
 
         Raises:
@@ -105,7 +115,7 @@ class Touches:
             raise KernelError(f"kernel {self.launch.name}: there is no program {program} in {title(self.launch)}")
         return int(np.ravel_multi_index(wide, grid))
 
-    def starts(self, number: Any, ids: tuple[int, ...]) -> None:
+    def starts(self, number: int, ids: tuple[int, ...]) -> None:
         """Begin another program."""
         self.ids.append(shown(ids, self.launch.grid))
 
@@ -119,9 +129,9 @@ class Touches:
         self.outside[key] += len(access.outside)
         found = self.found[key]
         before, where = np.unique(found[access.elements], return_inverse=True)
-        found[access.elements] = np.array([self._joined(n, program) for n in before], np.int64)[where]
+        found[access.elements] = np.array([self._joined(int(n), program) for n in before], np.int64)[where]
 
-    def _joined(self, number: Any, program: Any) -> Any:
+    def _joined(self, number: int, program: int) -> int:
         """Return the number of a set of programs with one program added."""
         joined = self.sets[number] | {program}
         if joined not in self._number_of:
@@ -129,17 +139,17 @@ class Touches:
             self.sets.append(joined)
         return self._number_of[joined]
 
-    def fails(self, place: Position, message: Any, lanes: Tensor | None) -> None:
+    def fails(self, place: Position, message: str, lanes: int) -> None:
         """Ignore assertions that fail."""
 
-    def narrowed(self, place: Position, kind: types.dtype, values: Any) -> None:
+    def narrowed(self, place: Position, kind: types.dtype, values: np.ndarray) -> None:
         """Ignore values that need 64 bits."""
 
     def waits(self, waiting: Waiting) -> None:
         """Ignore waits: such programs are drawn as far as they run."""
 
 
-def picture(touches: Touches) -> Any:
+def picture(touches: Touches) -> Figure:
     """Return the figure, with one column of panels for reads and one for writes.
 
     Raises:
@@ -177,7 +187,7 @@ def picture(touches: Touches) -> Any:
 class Palette:
     """Colours for sets of programs, and the legend."""
 
-    def __init__(self, touches: Touches, rasters: Any) -> None:
+    def __init__(self, touches: Touches, rasters: Sequence[Raster]) -> None:
         from matplotlib import colormaps
         from matplotlib.colors import to_rgb
 
@@ -222,12 +232,12 @@ class Palette:
         lines = math.ceil(len(self.entries) / self.columns)
         self.height = 0.1 + 0.2 * lines + (0.6 if self.scaled else 0)
 
-    def image(self, sets: Any) -> Any:
+    def image(self, sets: np.ndarray) -> np.ndarray:
         """Return the colour of each pixel."""
         numbers, where = np.unique(sets, return_inverse=True)
         return np.array([self.sets[int(n)] for n in numbers])[where.reshape(sets.shape)]
 
-    def explain(self, figure: Any) -> None:
+    def explain(self, figure: FigureBase) -> None:
         """Draw the legend, and a colour scale where there are many programs."""
         from matplotlib.cm import ScalarMappable
         from matplotlib.colors import ListedColormap, Normalize
@@ -243,7 +253,7 @@ class Palette:
             scale = ScalarMappable(Normalize(0, len(self.ids) - 1), ListedColormap(self.programs))
             bar = figure.colorbar(scale, cax=axis, orientation="horizontal")
             ticks = np.unique(np.linspace(0, len(self.ids) - 1, 6).round().astype(int))
-            bar.set_ticks(ticks, labels=[_label(self.ids[t]) for t in ticks])
+            bar.set_ticks(ticks.tolist(), labels=[_label(self.ids[t]) for t in ticks])
             bar.ax.tick_params(labelsize=8, length=2)
             bar.outline.set_linewidth(0.4)
             bar.ax.set_title("program", fontsize=8, pad=3)
@@ -269,7 +279,7 @@ class Raster:
         self.there = _shrunk(there, self.steps, [])
         self.height = 0.65 + (min(3.0, max(0.4, 4.6 * self.rows / self.width)) if self.rows > 1 else 0.25)
 
-    def draw(self, axis: Any, palette: Palette) -> None:
+    def draw(self, axis: Axes, palette: Palette) -> None:
         """Draw the pixels, labels where there is room, axes and title."""
         image = palette.image(self.sets)
         image[~self.there] = 1.0
@@ -301,7 +311,7 @@ class Raster:
             notes.append(f"{self.outside} address{'es' if self.outside > 1 else ''} outside of the array")
         axis.set_xlabel(", ".join(notes), fontsize=8, color=FAULT if self.outside else QUIET, labelpad=2)
 
-    def _names(self, axis: Any, image: Any) -> None:
+    def _names(self, axis: Axes, image: np.ndarray) -> None:
         """Label rectangles of one set of programs, if they are large enough, with their programs."""
         rows, columns = self.sets.shape
         for number in np.unique(self.sets[self.sets > 0])[:64]:
@@ -313,7 +323,7 @@ class Raster:
             middle = (j.min() + wide / 2) * self.steps[1] - 0.5, (i.min() + tall / 2) * self.steps[0] - 0.5
             axis.text(*middle, text, ha="center", va="center", fontsize=8, color=_readable(image[i[0], j[0]]))
 
-    def _numbers(self, axis: Any, image: Any) -> None:
+    def _numbers(self, axis: Axes, image: np.ndarray) -> None:
         """Label each element with its program, or with the number of its programs."""
         size = 7 if max(len(_label(ids)) for ids in self.ids) * self.width <= 64 else 5.5
         for row, column in zip(*np.nonzero(self.sets), strict=True):
@@ -322,12 +332,12 @@ class Raster:
             axis.text(column, row, text, ha="center", va="center", fontsize=size, color=_readable(image[row, column]))
 
 
-def _readable(colour: Any) -> Any:
+def _readable(colour: np.ndarray) -> str:
     """Return the text colour that is readable on a colour."""
     return "white" if colour @ (0.299, 0.587, 0.114) < 0.55 else "#222222"
 
 
-def _rows(shape: Shape) -> Any:
+def _rows(shape: Shape) -> tuple[int, int]:
     """Return the number of rows that an array is drawn in, and the number of elements in a row."""
     if len(shape) >= 2:
         return max(math.prod(shape[:-1]), 1), max(shape[-1], 1)
@@ -338,7 +348,7 @@ def _rows(shape: Shape) -> Any:
     return math.ceil(size / width), width
 
 
-def _shrunk(sets: Any, steps: Any, chosen: Any) -> Any:
+def _shrunk(sets: np.ndarray, steps: tuple[int, int], chosen: Sequence[bool]) -> np.ndarray:
     """Return one set of programs for each pixel: the first of its elements' sets that is not empty.
 
     Args:
@@ -356,7 +366,7 @@ def _shrunk(sets: Any, steps: Any, chosen: Any) -> Any:
     return np.take_along_axis(members, rank.argmax(-1)[..., None], -1)[..., 0]
 
 
-def _ticks(axis: Any, size: int) -> None:
+def _ticks(axis: Axis, size: int) -> None:
     """Set about nine ticks, at multiples of a power of two, along an axis of `size` elements."""
     step = max(1, 2 ** math.ceil(math.log2(size / 9)))
     axis.set_ticks(range(0, size, step))
@@ -370,6 +380,6 @@ def _named(members: frozenset[int], ids: Sequence[tuple[int, ...]]) -> str:
     return " + ".join(labels) if len(labels) <= 4 else f"{len(labels)} programs, {labels[0]} to {labels[-1]}"
 
 
-def _label(ids: tuple[int, ...]) -> Any:
+def _label(ids: tuple[int, ...]) -> str:
     """Return the label of a program."""
     return str(ids[0]) if len(ids) == 1 else f"({', '.join(map(str, ids))})"

@@ -10,18 +10,20 @@ from __future__ import annotations
 import ast
 import contextlib
 import math
-from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.interpreter import Frame, bind, call, evaluate, interpret, known_condition, plain
+from fnjax.triton.interpreter.liveness import Loop
 from fnjax.triton.interpreter.loops import Range, check_loop, keeping_types
+from fnjax.triton.interpreter.source import Source
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.affine import Array, Shape, leading
 from fnjax.triton.values.affine import constant as constant_affine
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, of_affine, of_data
 from fnjax.triton.values.exceptions import EndsProgram, KernelError
@@ -36,7 +38,7 @@ class Unwritten(np.ndarray):
     """Buffer with uninitialised elements, as torch.empty returns it."""
 
 
-def unwritten(like: Any) -> Any:
+def unwritten(like: jax.ShapeDtypeStruct) -> Unwritten:
     """Return an uninitialised buffer of a shape and dtype: full of NaN, or of zeros for integers."""
     kind = jax.dtypes.canonicalize_dtype(like.dtype)
     fill = np.nan if jnp.issubdtype(kind, jnp.floating) else 0
@@ -87,38 +89,71 @@ class Waiting(NamedTuple):
     """
 
     place: Position
-    seen: list[Any]
+    seen: list[tuple[int, np.ndarray]]
     stuck: bool
 
 
 class Old(Tensor):
     """Old value of an atomic: using it orders the program after those whose atomics it has seen."""
 
-    def __init__(self, data: Any, kind: types.dtype, look: Any) -> None:
+    def __init__(self, data: np.ndarray, kind: types.dtype, look: Callable[[], None]) -> None:
         super().__init__(None, kind, data.shape[leading() :])
         self._found, self._look = data, look
 
     @property
-    def _data(self) -> Any:
+    def _data(self) -> np.ndarray:
         """The array; reading it calls `look`, which the watcher gave."""
         self._look()
         return self._found
 
     @_data.setter
-    def _data(self, value: Any) -> None:
+    def _data(self, value: object) -> None:
         """Ignore a new array: it is kept in `_found`."""
+
+
+class Launched(Protocol):
+    """Launch that is executed: a `fnjax.triton.launch.Launch`, see there."""
+
+    source: Source
+    grid: tuple[int, ...]
+    parameters: Mapping[str, tuple[str, Any]]
+    stored: Sequence[int]
+
+    @property
+    def name(self) -> str:
+        """The kernel's."""
+
+    def named(self, operands: Sequence[Any]) -> dict[str, Any]:
+        """Return the values of the parameters that the kernel starts with."""
+
+
+class Watch(Protocol):
+    """Watcher of an execution."""
+
+    def starts(self, number: int, ids: tuple[int, ...]) -> None:
+        """Begin another program."""
+
+    def access(self, access: Access, place: Position) -> Callable[[], None] | None:
+        """Take note of an access; a function that is returned is called when the old value of an atomic is used."""
+
+    def fails(self, place: Position, message: str, lanes: int) -> None:
+        """Take note of a `tl.device_assert` that does not hold in some lanes."""
+
+    def narrowed(self, place: Position, kind: types.dtype, values: np.ndarray) -> None:
+        """Take note of 64-bit values that do not fit into 32 bits."""
+
+    def waits(self, waiting: Waiting) -> None:
+        """Take note of a program that was ended in a `while`."""
 
 
 class Execution:
     """One launch, executed program by program.
 
     Args:
-        launch: a `fnjax.triton.launch.Launch`.
+        launch: the launch.
         arrays: one for each buffer.
         traced: the scalars that a launch would trace.
-        watcher: has the methods `starts(number, ids)`, `access(Access, Place)`, `fails(Place, message, lanes)`,
-            `narrowed(Place, type, values)` and `waits(Waiting)`. `access` may return a function, to be called when the
-            old value of an atomic is used.
+        watcher: is told of programs, accesses and faults.
         poisoned: the positions of loads whose masked lanes, which are undefined without `other`, hold `poison`, not 0.
         poison: infinity of one sign.
 
@@ -128,10 +163,10 @@ class Execution:
 
     def __init__(
         self,
-        launch: Any,
-        arrays: Sequence[Any],
-        traced: Any,
-        watcher: Any,
+        launch: Launched,
+        arrays: Sequence[Array],
+        traced: Sequence[Array],
+        watcher: Watch,
         poisoned: Collection[Position] = (),
         poison: float = 0.0,
     ) -> None:
@@ -145,9 +180,9 @@ class Execution:
         self.memory = [np.array(jnp.asarray(a)).reshape(-1) for a in arrays]
         self.given = [np.asarray(x) for x in traced]
         self.changes = 0  # number of accesses that have changed memory
-        self.seen: list[Any] = []  # (buffer, elements) read in the current iteration of a `while`
+        self.seen: list[tuple[int, np.ndarray]] = []  # (buffer, elements) read in the current iteration of a `while`
 
-    def run(self, sample: Any = None) -> Any:
+    def run(self, sample: Iterable[int] | None = None) -> list[np.ndarray]:
         """Execute all programs, the last axis of the grid fastest as in Triton's interpreter; return stored arrays.
 
         Args:
@@ -169,7 +204,7 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- values
 
-    def to_numpy(self, value: Any) -> Any:
+    def to_numpy(self, value: object) -> Any:
         """Return a value as a NumPy array, so that it is known to the interpreter."""
         if isinstance(value, tuple):
             items = list(map(self.to_numpy, value))
@@ -183,7 +218,7 @@ class Execution:
 
     # -------------------------------------------------------------------------------------------- memory
 
-    def _lanes(self, pointer: Pointer, shape: Shape, lanes: Tensor | None) -> Any:
+    def _lanes(self, pointer: Pointer, shape: Shape, lanes: Tensor | None) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the addresses of all lanes, the mask of active lanes inside of the array, and of those outside."""
         offset = pointer.offset
         data = offset.data if offset.affine is None else offset.affine.array(np)
@@ -192,17 +227,18 @@ class Execution:
         there = (address >= 0) & (address < self.memory[pointer.buffer].size)
         return address, alive & there, alive & ~there
 
-    def _report(self, *args: Any, **named: Any) -> Any:
+    def _report(self, access: Access) -> Callable[[], None] | None:
         """Report an access to the watcher and return what it returns."""
-        access = Access(*args, **named)
         if access.kind != "write":
             self.seen.append((access.buffer, access.elements))
         return self.watcher.access(access, here())
 
-    def load(self, pointer: Pointer, shape: Shape, lanes: Tensor | None, other: Any, volatile: Any) -> Any:
+    def load(
+        self, pointer: Pointer, shape: Shape, lanes: Tensor | None, other: Tensor | None, volatile: bool
+    ) -> Tensor:
         """Execute `tl.load`."""
         address, inside, outside = self._lanes(pointer, shape, lanes)
-        self._report("read", pointer.buffer, address[inside], address[outside], volatile=volatile)
+        self._report(Access("read", pointer.buffer, address[inside], address[outside], volatile=volatile))
         kind = pointer.element
         data = np.zeros(address.shape, kind.array)
         if other is not None:
@@ -216,7 +252,7 @@ class Execution:
         data[inside] = self.memory[pointer.buffer][address[inside]]
         return of_data(data.reshape((1,) * leading() + shape), kind, shape)
 
-    def store(self, pointer: Pointer, lanes: Tensor | None, value: Any) -> None:
+    def store(self, pointer: Pointer, lanes: Tensor | None, value: Tensor) -> None:
         """Execute `tl.store`; where lanes share an address, the last one's value stays."""
         shape = pointer.shape
         address, inside, outside = self._lanes(pointer, shape, lanes)
@@ -225,9 +261,11 @@ class Execution:
         before = memory[index]
         memory[index] = values
         self.changes += not _same(before, memory[index])
-        self._report("write", pointer.buffer, index, address[outside], memory[index])
+        self._report(Access("write", pointer.buffer, index, address[outside], memory[index]))
 
-    def atomic(self, name: str, pointer: Pointer, lanes: Tensor | None, value: Any, expected: Any, sem: Any) -> Any:
+    def atomic(
+        self, name: str, pointer: Pointer, lanes: Tensor | None, value: Tensor, expected: Tensor | None, sem: object
+    ) -> Tensor:
         """Execute `tl.atomic_*` lane after lane and return the old values."""
         shape = np.broadcast_shapes(pointer.shape, value.shape)
         address, inside, outside = self._lanes(pointer, shape, lanes)
@@ -250,39 +288,35 @@ class Execution:
         changed = not _same(before, memory[index])
         self.changes += changed
         order = str(getattr(sem, "value", sem) or "acq_rel").lower()
-        named = {
-            "values": memory[index],
-            "changed": changed,
-            "acquires": order in ("acquire", "acq_rel"),
-            "releases": order in ("release", "acq_rel") and (changed or name != "cas"),
-        }
-        look = self._report("atomic", pointer.buffer, index, address[outside], **named)
+        acquires, releases = (order in (word, "acq_rel") for word in ("acquire", "release"))
+        effect = changed, False, acquires, releases and (changed or name != "cas")
+        look = self._report(Access("atomic", pointer.buffer, index, address[outside], memory[index], *effect))
         data = old.astype(pointer.element.array).reshape((1,) * leading() + shape)
         return of_data(data, pointer.element, shape) if look is None else Old(data, pointer.element, look)
 
     # ------------------------------------------------------------------------------ messages of kernels
 
-    def printed(self, parts: Any) -> None:
+    def printed(self, parts: Iterable[object]) -> None:
         """Print the arguments of `tl.device_print` with the program's number."""
         if self.poisoned:  # the programs have printed before
             return
         shown = [_full(p.data, p.shape).reshape(p.shape) if isinstance(p, Tensor) else plain(p) for p in parts]
         print(f"program {current().programs}:", *shown)  # noqa: T201 - device_print prints
 
-    def asserted(self, lanes: Tensor, mask: Any, message: Any) -> None:
+    def asserted(self, lanes: Tensor, mask: Tensor | None, message: object) -> None:
         """Report the lanes where a `tl.device_assert` fails."""
         shape = np.broadcast_shapes(lanes.shape, () if mask is None else mask.shape)
         fails = ~_full(lanes.data, shape) & (True if mask is None else _full(mask.data, shape))
         if fails.any():
             self.watcher.fails(here(), str(plain(message)), int(fails.sum()))
 
-    def narrowed(self, kind: types.dtype, values: Any) -> None:
+    def narrowed(self, kind: types.dtype, values: np.ndarray) -> None:
         """Report 64-bit values that do not fit into 32 bits, where their upper bits matter."""
         self.watcher.narrowed(here(), kind, values)
 
     # --------------------------------------------------------------------------------------------- loops
 
-    def loop(self, frame: Frame, node: Any) -> None:
+    def loop(self, frame: Frame, node: Loop) -> None:
         """Execute a `for` or a `while` sequentially.
 
         Raises:
@@ -297,9 +331,9 @@ class Execution:
         with contextlib.nullcontext() if getattr(given, "unrolled", True) else keeping_types(frame, node):
             self._for(frame, node, given)
 
-    def _for(self, frame: Frame, node: Any, given: Any) -> None:
+    def _for(self, frame: Frame, node: ast.For, given: Iterable[object] | Range) -> None:
         """Execute a `for` sequentially."""
-        items = given
+        items: Any = given
         if isinstance(given, Range):
             bounds = [as_tensor(b) for b in (given.start, given.stop, given.step)]
             if bounds[2].uniform() == 0:
@@ -312,7 +346,7 @@ class Execution:
             bind(frame, node.target, item)
             interpret(frame, node.body)
 
-    def _while(self, frame: Frame, node: Any) -> None:
+    def _while(self, frame: Frame, node: ast.While) -> None:
         """Execute a `while` sequentially.
 
         Raises:
@@ -337,13 +371,13 @@ def here() -> Position:
     return Position(frame.source.name, frame.source.file, frame.line)
 
 
-def _full(data: Any, shape: Shape) -> Any:
+def _full(data: Array, shape: Shape) -> np.ndarray:
     """Return an array with the block's axes broadcast to their full size."""
     data = aligned(np.asarray(data), len(shape))
     return np.broadcast_to(data, data.shape[: leading()] + tuple(shape))
 
 
-def _combined(name: str, old: Any, new: Any, wanted: Any) -> Any:
+def _combined(name: str, old: np.ndarray, new: np.ndarray, wanted: np.ndarray | None) -> np.ndarray:
     """Return the new values of an atomic."""
     if name == "cas":
         return np.where(old == wanted, new, old)
@@ -352,12 +386,12 @@ def _combined(name: str, old: Any, new: Any, wanted: Any) -> Any:
     return new if function is None else function(old, new)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: np.ndarray, b: np.ndarray) -> bool:
     """Return True where two arrays have the same bits."""
     return bool(a.tobytes() == b.tobytes())
 
 
-def _equal(a: Any, b: Any) -> bool:
+def _equal(a: object, b: object) -> bool:
     """Return whether two values of one variable are equal."""
     if a is b:
         return True

@@ -7,12 +7,14 @@ is not used orders nothing for its program: it could as well have run first.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from fnjax.triton.debug.execution import Position
+
+Clock = dict[int, int]  # by program, the number of its releases
 
 
 class Event(NamedTuple):
@@ -29,7 +31,7 @@ class Event(NamedTuple):
     kind: str
     program: int
     clock: int
-    after: dict[int, int]
+    after: Clock
     place: Position
 
     def follows(self, other: Event) -> bool:
@@ -49,19 +51,19 @@ class Clocks:
     """Clock of the current program, and the clocks that atomics have released, by buffer and element."""
 
     def __init__(self) -> None:
-        self.single: dict[Any, Any] = {}  # (buffer, element) -> programs' clocks
-        self.blocks: dict[Any, Any] = {}  # buffer -> [(elements, programs' clocks)]
+        self.single: dict[tuple[int, int], Clock] = {}  # by buffer and element
+        self.blocks: dict[int, list[tuple[np.ndarray, Clock]]] = {}  # by buffer, pairs of elements and clock
 
     def starts(self, program: int) -> None:
         """Begin another program, which nothing precedes."""
         self.program, self.clock = program, 0
-        self.after: dict[int, int] = {}
+        self.after: Clock = {}
 
     def event(self, kind: str, place: Position) -> Event:
         """Return an event of the current program."""
         return Event(kind, self.program, self.clock, self.after, place)
 
-    def release(self, buffer: int, index: Any) -> None:
+    def release(self, buffer: int, index: np.ndarray) -> None:
         """Publish what the program has done to programs that acquire one of these elements, and advance its clock."""
         done = self.after | {self.program: self.clock}
         if len(index) == 1:
@@ -71,7 +73,7 @@ class Clocks:
             self.blocks.setdefault(buffer, []).append((index, done))
         self.clock += 1
 
-    def acquiring(self, buffer: int, index: Any) -> Any:
+    def acquiring(self, buffer: int, index: np.ndarray) -> Callable[[], None]:
         """Return a function that orders the program after all that is released at these elements now.
 
         It is called if and when the program uses the values that it read there.
@@ -89,7 +91,7 @@ class Clocks:
         return look
 
 
-def _joined(a: Any, b: Any) -> Any:
+def _joined(a: Clock, b: Clock) -> Clock:
     """Return the pointwise maximum of two vector clocks."""
     if len(b) > len(a):
         a, b = b, a
@@ -100,18 +102,18 @@ class Log:
     """Accesses of all programs to one buffer, in their order."""
 
     def __init__(self) -> None:
-        self.events: list[Any] = []
-        self.elements: list[Any] = []
-        self.values: list[Any] = []
+        self.events: list[Event] = []
+        self.elements: list[np.ndarray] = []
+        self.values: list[np.ndarray] = []
 
-    def add(self, event: Event, index: Any, values: Any) -> None:
+    def add(self, event: Event, index: np.ndarray, values: np.ndarray | None) -> None:
         """Append one access."""
         if len(index):
             self.events.append(event)
             self.elements.append(index)
             self.values.append(np.zeros(len(index), np.uint64) if values is None else _bits(values))
 
-    def races(self) -> Iterator[Any]:
+    def races(self) -> Iterator[tuple[Race, list[int]]]:
         """Yield one race for each pair of source positions and programs, with all its elements: (Race, elements)."""
         if not self.events or len({e.program for e in self.events}) < 2:
             return
@@ -125,7 +127,7 @@ class Log:
         several = np.minimum.reduceat(programs, starts) != np.maximum.reduceat(programs, starts)
         several &= np.logical_or.reduceat(writes, starts)
         ends = np.r_[starts[1:], len(elements)]
-        seen: dict[Any, Any] = {}
+        seen: dict[tuple[bytes, bytes], tuple[list[tuple[Event, Event]], list[int]]] = {}
         for start, end in zip(starts[several], ends[several], strict=True):
             alike = values[start:end]
             key = number[start:end].tobytes(), np.unique(alike, return_inverse=True)[1].tobytes()
@@ -137,7 +139,7 @@ class Log:
                 yield Race(earlier, later, where[0]), where
 
 
-def _unordered_pairs(events: Any, values: Any) -> Iterator[Any]:
+def _unordered_pairs(events: Sequence[Event], values: np.ndarray) -> Iterator[tuple[Event, Event]]:
     """Yield pairs of unordered events on one element, with each later event at most once.
 
     Two writes of the same value do not race.
@@ -167,7 +169,7 @@ def _unordered_pairs(events: Any, values: Any) -> Iterator[Any]:
             reads.append((event, write is not None and write.program == event.program))
 
 
-def _bits(values: Any) -> Any:
+def _bits(values: np.ndarray) -> np.ndarray:
     """Return values as unsigned integers of 64 bits, for comparison by bits."""
     wide = np.ascontiguousarray(values)
     return wide.view(f"u{wide.dtype.itemsize}").astype(np.uint64) if wide.dtype != bool else wide.astype(np.uint64)

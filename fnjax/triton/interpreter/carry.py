@@ -30,12 +30,12 @@ class Structure(NamedTuple):
     tree: Any
     fixed: tuple[tuple[Any] | None, ...]
 
-    def fill(self, tensors: Iterator[Any]) -> Any:
+    def fill(self, tensors: Iterator[Tensor]) -> Any:
         """Return a value of this structure, with the next tensors of an iterator."""
         return jax.tree.unflatten(self.tree, [next(tensors) if leaf is None else leaf[0] for leaf in self.fixed])
 
 
-def flatten(value: Any) -> tuple[list[Tensor], Structure]:
+def flatten(value: object) -> tuple[list[Tensor], Structure]:
     """Return the tensors that a value consists of, Python numbers among them, and its structure without them."""
     leaves, tree = jax.tree.flatten(value)
     fixed = tuple(None if isinstance(leaf, Tensor) or types.is_number(leaf) else (leaf,) for leaf in leaves)
@@ -149,12 +149,12 @@ class Carry:
             if carried.step is None and not carried.probed
         ]
 
-    def arrays_of(self, names: Sequence[str], arrays: Sequence[Any]) -> list[Any]:
+    def arrays_of(self, names: Sequence[str], arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """Return those of the carried arrays that belong to some names."""
         owners = [n for n, _, _, carried in self._each() if carried.step is None and not carried.probed]
         return [array for name, array in zip(owners, arrays, strict=True) if name in names]
 
-    def values_in(self, arrays: Sequence[Any], variable: LoopVariable | None) -> dict[str, Any]:
+    def values_in(self, arrays: Sequence[jax.Array], variable: LoopVariable | None) -> dict[str, Any]:
         """Return the carried names with their values at the start of an iteration.
 
         A tensor whose step is not known yet holds a new loop variable: its coefficient after the iteration, and what
@@ -175,7 +175,7 @@ class Carry:
 
     def arrays_after(
         self, names: Mapping[str, Any], given: Mapping[str, Any], variable: LoopVariable | None, going: Tensor | None
-    ) -> list[Any] | None:
+    ) -> list[jax.Array] | None:
         """Return the carried arrays after an iteration; None, with the types widened, where they do not fit.
 
         Args:
@@ -228,7 +228,7 @@ class Carry:
         carried.become_array(start)
         return False
 
-    def values_after(self, arrays: Sequence[Any], iterations: Tensor | None) -> dict[str, Any]:
+    def values_after(self, arrays: Sequence[jax.Array], iterations: Tensor | None) -> dict[str, Any]:
         """Return the carried names with their values after the loop, from the arrays and the number of iterations."""
         taken = iter(arrays)
 
@@ -267,7 +267,7 @@ def _aligned_shape(shape: Shape, rank: int) -> Shape:
     return shape[: leading()] + (1,) * (leading() + rank - len(shape)) + shape[leading() :]
 
 
-def alike(arrays: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
+def alike(arrays: Sequence[jax.Array], buffers: Sequence[jax.Array]) -> list[jax.Array]:
     """Return arrays that are device-varying wherever one of them or of the buffers is, as a loop's carry must be.
 
     This matters inside of shard_map only: the carry must have one type before the loop and after each iteration.

@@ -12,7 +12,7 @@ import jax
 
 from fnjax.triton.interpreter.carry import Carry, alike
 from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
-from fnjax.triton.interpreter.liveness import assigned, carried
+from fnjax.triton.interpreter.liveness import Loop, assigned, carried
 from fnjax.triton.values import views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, write
 from fnjax.triton.values.affine import LoopVariable
@@ -20,8 +20,9 @@ from fnjax.triton.values.arithmetic import logical_and
 from fnjax.triton.values.state import Snapshot, current
 from fnjax.triton.values.streams import Key, Streams
 from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.views import Layout
 
-Arrays = list[Any]
+Arrays = list[jax.Array]
 ATTEMPTS = 24
 
 
@@ -43,7 +44,7 @@ class Fixpoint:
     def __init__(
         self,
         frame: Frame,
-        node: ast.For | ast.While,
+        node: Loop,
         target: Callable[[LoopVariable], Tensor] | None = None,
         iterations: int | None = None,
     ) -> None:
@@ -69,8 +70,8 @@ class Fixpoint:
         self.found: dict[str, Any] = state.loops.setdefault(key, {})
         self.carry.resume(self.found.get("types", {}))
         self.carry.buffers |= self.found.get("buffers", set())
-        self.layouts: set[Any] = self.found.get("layouts", set())
-        self.stored: dict[int, Any] = dict(self.found.get("stored", {}))
+        self.layouts: set[tuple[int, Layout]] = self.found.get("layouts", set())
+        self.stored: dict[int, Layout] = dict(self.found.get("stored", {}))
         depth = sum(n > 1 for n in state.lead)
         self.streams = None if iterations is None else Streams(iterations, depth, self.carry.buffers, state.streams)
         if self.streams is not None:
@@ -86,7 +87,7 @@ class Fixpoint:
         """Return the carried arrays and buffers before the first iteration."""
         return self.alike(self.carry.first_arrays()), self.memory()
 
-    def alike(self, arrays: Sequence[Any]) -> Arrays:
+    def alike(self, arrays: Sequence[jax.Array]) -> Arrays:
         """Return arrays that are device-varying as the loop's carry must be (`carry.alike`)."""
         return alike(arrays, self.before.buffers)
 
@@ -94,7 +95,7 @@ class Fixpoint:
         """Return the mask of the lanes that are active around the loop, of programs that go on."""
         return going if self.before.active is None else logical_and(going, self.before.active)
 
-    def start(self, arrays: Sequence[Any], variable: LoopVariable | None) -> None:
+    def start(self, arrays: Sequence[jax.Array], variable: LoopVariable | None) -> None:
         """Set the names to their values at the start of an iteration."""
         self.frame.names = self.untouched() | self.carry.values_in(arrays, variable)
 
@@ -104,7 +105,7 @@ class Fixpoint:
         buffers: Arrays,
         variable: LoopVariable | None,
         going: Tensor | None,
-        inputs: Sequence[Any] = (),
+        inputs: Sequence[jax.Array] = (),
     ) -> tuple[Arrays, Arrays, Arrays]:
         """Interpret one iteration.
 
@@ -154,7 +155,7 @@ class Fixpoint:
             [rows_of(state, i, stored[i]) if i in stored else state.buffers[i] for i in sorted(self.carry.buffers)]
         )
 
-    def set_memory(self, buffers: Sequence[Any]) -> None:
+    def set_memory(self, buffers: Sequence[jax.Array]) -> None:
         """Set memory to carried buffers."""
         for index, memory in zip(sorted(self.carry.buffers), buffers, strict=True):
             if index in self.stored:
@@ -238,7 +239,7 @@ class Fixpoint:
                 return result
         raise TypeError("what a loop carries changes its type with every iteration")
 
-    def _reshaped(self) -> dict[Any, Any]:
+    def _reshaped(self) -> dict[tuple[int, Layout], tuple[jax.Array, jax.Array]]:
         """Return the buffers that the loop only reads in the shapes in which it reads them, by (buffer, layout).
 
         They are reshaped once, before the loop.
@@ -254,7 +255,7 @@ class Fixpoint:
         return bool(found)
 
     def finish(
-        self, arrays: Sequence[Any], buffers: Sequence[Any], iterations: Tensor | None, written: Sequence[Any] = ()
+        self, arrays: Arrays, buffers: Arrays, iterations: Tensor | None, written: Sequence[jax.Array] = ()
     ) -> None:
         """Set names and memory to their values after the loop, of which each program takes `iterations`.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import enum
 import os
 import types as python
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,7 @@ def read_name(source: Source, name: str) -> Any:
     return value
 
 
-def read_attribute(owner: Any, name: str) -> Any:
+def read_attribute(owner: object, name: str) -> Any:
     """Return an attribute of an object outside of a kernel.
 
     Raises:
@@ -61,7 +62,7 @@ def read_attribute(owner: Any, name: str) -> Any:
     return value
 
 
-def _may_be_read(value: Any) -> bool:
+def _may_be_read(value: object) -> bool:
     """Return True for a global that Triton lets kernels read: a module, constexpr, type, kernel, class of tuples."""
     if value is None or isinstance(value, python.ModuleType | types.constexpr | types.dtype) or _is_ours(value):
         return True
@@ -69,13 +70,13 @@ def _may_be_read(value: Any) -> bool:
     return named or getattr(value, "__triton_aggregate__", False)
 
 
-def _is_ours(value: Any) -> bool:
+def _is_ours(value: object) -> bool:
     """Return True for kernels, and for objects that fnjax.triton defines."""
     home = getattr(value, "__module__", None) or ""
     return isinstance(getattr(value, "source", None), Source) or home.split(".")[:2] == ["fnjax", "triton"]
 
 
-def _refuse_function(value: Any) -> None:
+def _refuse_function(value: object) -> None:
     """Raise RuntimeError for a function of plain Python."""
     is_class = isinstance(value, type | types.constexpr) or getattr(value, "__name__", "") in ("finfo", "iinfo")
     if callable(value) and not is_class and not _is_ours(value):  # torch.finfo is a class of PyTorch's
@@ -85,7 +86,7 @@ def _refuse_function(value: Any) -> None:
         )
 
 
-def dependencies(source: Source) -> Any:
+def dependencies(source: Source) -> Hashable:
     """Return the objects outside of a kernel that its program depends on, as a hashable object.
 
     Raises:
@@ -94,7 +95,7 @@ def dependencies(source: Source) -> Any:
     return is_allowed(), _of_source(source, set())
 
 
-def _of_source(source: Source, seen: Any) -> Any:
+def _of_source(source: Source, seen: set[Source]) -> Hashable:
     """Return a kernel with the objects that it and its helpers depend on, as a hashable object."""
     if source in seen:
         return source
@@ -109,7 +110,7 @@ def _of_source(source: Source, seen: Any) -> Any:
     return source, *found
 
 
-def _at_the_end(value: Any, attributes: Any, seen: Any) -> Any:
+def _at_the_end(value: Any, attributes: Iterable[str], seen: set[Source]) -> Hashable:
     """Return the value after a chain of attributes, followed through modules and classes only.
 
     An attribute of any other object is determined by that object, which then is the dependency.
@@ -124,14 +125,14 @@ def _at_the_end(value: Any, attributes: Any, seen: Any) -> Any:
     return value if _is_fixed(value) else frozen(value, seen)
 
 
-def _is_fixed(value: Any) -> bool:
+def _is_fixed(value: object) -> bool:
     """Return True for modules whose content does not change."""
     return isinstance(value, python.ModuleType) and (
         value.__name__ in MODULES or value.__name__.split(".")[:2] == ["fnjax", "triton"]
     )
 
 
-def frozen(value: Any, seen: Any = None) -> Any:
+def frozen(value: Any, seen: set[Source] | None = None) -> Hashable:
     """Return a hashable object that is equal for values that a kernel cannot tell apart.
 
     Args:

@@ -22,7 +22,7 @@ report_p = Primitive("fnjax_report")
 report_p.multiple_results = True
 
 
-def report(look: Callable[[Any], None], mark: Any, results: Sequence[Any]) -> Arrays:
+def report(look: Callable[[jax.Array], None], mark: jax.Array, results: Sequence[jax.Array]) -> Arrays:
     """Call `look` on the host when the program runs, and return `results`.
 
     Where the program cannot call the host, after a fault floats are NaN, and integers the largest of their type.
@@ -36,7 +36,7 @@ def report(look: Callable[[Any], None], mark: Any, results: Sequence[Any]) -> Ar
     return found
 
 
-def _impl(mark: Any, *results: Any, look: Callable[[Any], None]) -> Arrays:
+def _impl(mark: jax.Array, *results: jax.Array, look: Callable[[jax.Array], None]) -> Arrays:
     look(mark)
     return list(results)
 
@@ -53,22 +53,22 @@ def _batch(operands: Sequence[Any], dims: Sequence[Any], **params: Any) -> tuple
     return report_p.bind(mark, *results, **params), dims[1:]
 
 
-def _call(mark: Any, *results: Any, look: Callable[[Any], None]) -> Arrays:
+def _call(mark: jax.Array, *results: jax.Array, look: Callable[[jax.Array], None]) -> Arrays:
     jax.debug.callback(look, mark)
     return list(results)
 
 
-def _spoil(mark: Any, *results: Any, look: Callable[[Any], None]) -> Arrays:
+def _spoil(mark: jax.Array, *results: jax.Array, look: Callable[[jax.Array], None]) -> Arrays:
     return [jnp.where(mark[0] == 0, x, _worst(x.dtype)) for x in results]
 
 
-def _worst(dtype: Any) -> Any:
+def _worst(dtype: np.dtype[Any]) -> jax.Array:
     if jnp.issubdtype(dtype, jnp.inexact):
         return jnp.asarray(jnp.nan, dtype)
     return jnp.asarray(True if jnp.issubdtype(dtype, jnp.bool_) else np.iinfo(dtype).max, dtype)
 
 
-def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, look: Callable[[Any], None]) -> Any:
+def _lower(ctx: mlir.LoweringRuleContext, *operands: Any, look: Callable[[jax.Array], None]) -> Any:
     function = _call if can_call_host(ctx) else _spoil
     return mlir.lower_fun(function, multiple_results=True)(ctx, *operands, look=look)
 

@@ -9,7 +9,7 @@ import types as python
 from typing import Any
 
 
-def translate(value: Any) -> Any:
+def translate(value: object) -> Any:
     """Return fnjax.triton's object for one of an installed Triton; any other value as it is.
 
     Raises:
@@ -30,7 +30,7 @@ def plain_function(value: Any) -> Any:
     return value
 
 
-def _is_installed(value: Any) -> bool:
+def _is_installed(value: object) -> bool:
     home = getattr(value, "__module__", None)
     return isinstance(home, str) and home.partition(".")[0] == "triton"
 

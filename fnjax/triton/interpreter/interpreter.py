@@ -7,7 +7,7 @@ import contextlib
 import difflib
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from fnjax.triton.interpreter.source import Source, is_constexpr
 from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
 from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
-from fnjax.triton.values.pointers import Pointer, SelectedPointer
+from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Tensor
 
@@ -28,15 +28,15 @@ BINARY = {
     ast.RShift: operator.rshift, ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
     ast.MatMult: operator.matmul,
 }  # fmt: skip
-COMPARE: dict[type, Any] = {
+COMPARE: dict[type, Callable[[Any, Any], Any]] = {
     ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Eq: operator.eq,
     ast.NotEq: operator.ne, ast.Is: operator.is_, ast.IsNot: operator.is_not,
     ast.In: lambda a, b: a in b, ast.NotIn: lambda a, b: a not in b,
 }  # fmt: skip
-UNARY: dict[Any, Any] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
+UNARY: dict[type, Callable[[Any], Any]] = {ast.USub: operator.neg, ast.UAdd: operator.pos, ast.Invert: operator.invert}
 RETURN = "what is returned"
-LOOPS: dict[Any, Any] = {}  # by statement, the function that interprets it; `loops` fills it
-BUILTINS: dict[Any, Any] = {}  # by Python function, the one that replaces it in kernels; `language` fills it
+LOOPS: dict[type, Callable[[Frame, Any], None]] = {}  # by statement, the function that interprets it; `loops` fills it
+BUILTINS: dict[object, Callable[..., Any]] = {}  # by Python function, what kernels call instead; `language` fills it
 
 
 class Undefined:
@@ -60,7 +60,7 @@ class Frame:
     def __init__(self, source: Source, names: dict[str, Any]) -> None:
         self.source, self.names, self.line = source, names, source.node.lineno
         self.result: Any = Undefined
-        self.returned: Any = None
+        self.returned: Tensor | None = None
 
     def get(self, name: str) -> Any:
         """Return the value of a name, local or outside; NameError where it is set in one branch only, or unknown."""
@@ -72,12 +72,12 @@ class Frame:
         return plain(read_name(self.source, name))
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return the value that a constexpr wraps; other values as they are."""
     return value.value if isinstance(value, types.constexpr) else value
 
 
-def to_tensors(value: Any) -> Any:
+def to_tensors(value: object) -> Any:
     """Return an assigned or returned value with numbers, also in tuples, as tensors (as code_generator.py 3.5)."""
     value = plain(value)
     if types.is_number(value):
@@ -88,7 +88,7 @@ def to_tensors(value: Any) -> Any:
     return value
 
 
-def to_number(value: Any) -> Any:
+def to_number(value: object) -> Any:
     """Return the Python number of a known scalar, as the annotation tl.constexpr demands; other values as they are."""
     value = plain(value)
     if isinstance(value, Tensor) and (found := value.uniform()) is not None:
@@ -124,7 +124,7 @@ def call(source: Source, names: dict[str, Any]) -> Any:
     return None if frame.result is Undefined else frame.result
 
 
-def _given(frame: Frame, error: Exception) -> Any:
+def _given(frame: Frame, error: Exception) -> str:
     """Return text for a message: the parameters in the line that failed, where their values may be the cause."""
     nodes = ast.walk(frame.source.node)
     named = {n.id for n in nodes if isinstance(n, ast.Name) and n.lineno == frame.line}
@@ -141,41 +141,41 @@ def _given(frame: Frame, error: Exception) -> Any:
     return f" ({', '.join(found)})" if found else ""
 
 
-def interpret(frame: Frame, statements: Sequence[ast.stmt]) -> Any:
+def interpret(frame: Frame, statements: Sequence[ast.stmt]) -> bool:
     """Interpret statements; return True if no lane continues after them."""
-    for position, statement in enumerate(statements):
+    for statement in statements:
         frame.line = statement.lineno
-        if _statement(frame, statement, statements[position + 1 :]):
+        if _statement(frame, statement):
             return True
     return False
 
 
-def _statement(frame: Frame, node: Any, after: Any) -> Any:
+def _statement(frame: Frame, node: ast.stmt) -> bool:
     """Interpret one statement; return True if no lane continues after it."""
     kind = type(node)
-    if kind is ast.Expr:
+    if isinstance(node, ast.Expr):
         if not isinstance(node.value, ast.Constant):
             evaluate(frame, node.value)
-    elif kind is ast.Assign:
+    elif isinstance(node, ast.Assign):
         value = to_tensors(evaluate(frame, node.value))
         for target in node.targets:
             bind(frame, target, value)
-    elif kind is ast.AnnAssign:
+    elif isinstance(node, ast.AnnAssign):
         if node.value is not None:
             value = evaluate(frame, node.value)
             bind(frame, node.target, to_number(value) if is_constexpr(node.annotation) else to_tensors(value))
-    elif kind is ast.AugAssign:
-        old = evaluate(frame, ast.copy_location(ast.Name(node.target.id, ast.Load()), node))
+    elif isinstance(node, ast.AugAssign):
+        old = evaluate(frame, node.target)
         bind(frame, node.target, to_tensors(binary(node.op, old, evaluate(frame, node.value))))
-    elif kind is ast.If:
-        return _if(frame, node, after)
+    elif isinstance(node, ast.If):
+        return _if(frame, node)
     elif kind in LOOPS:
         execution = current().execution
         (LOOPS[kind] if execution is None else execution.loop)(frame, node)
-    elif kind is ast.Return:
+    elif isinstance(node, ast.Return):
         _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
         return True
-    elif kind is ast.Assert:
+    elif isinstance(node, ast.Assert):
         test = evaluate(frame, node.test)
         if not isinstance(test, Tensor) and not test:
             raise AssertionError(ast.unparse(node.test))
@@ -186,16 +186,16 @@ def _statement(frame: Frame, node: Any, after: Any) -> Any:
 
 def _return(frame: Frame, value: Any) -> None:
     """End all active lanes with a result."""
-    alive = current().active
+    active: Tensor | None = current().active
+    alive = as_tensor(True) if active is None else active
     if frame.result is Undefined:
         frame.result = value
     elif value is not None or frame.result is not None:
-        frame.result = _select(as_tensor(True) if alive is None else alive, RETURN, value, frame.result)
-    alive = as_tensor(True) if alive is None else alive
+        frame.result = _select(alive, RETURN, value, frame.result)
     frame.returned = alive if frame.returned is None else logical_or(frame.returned, alive)
 
 
-def bind(frame: Frame, target: Any, value: Any) -> None:
+def bind(frame: Frame, target: ast.expr, value: Any) -> None:
     """Assign a value to a name, or the items of a sequence to a tuple of names; an error where they do not fit."""
     if isinstance(target, ast.Name):
         frame.names[target.id] = plain(value)
@@ -209,7 +209,7 @@ def bind(frame: Frame, target: Any, value: Any) -> None:
         raise SyntaxError("kernels assign to names only")
 
 
-def known_condition(test: Any) -> Any:
+def known_condition(test: object) -> bool | None:
     """Return a condition as True or False if it is known and the same for all programs; else None."""
     if not isinstance(test, Tensor):
         return bool(test)
@@ -217,7 +217,7 @@ def known_condition(test: Any) -> Any:
     return None if found is None else bool(found)
 
 
-def _if(frame: Frame, node: Any, after: Any) -> Any:
+def _if(frame: Frame, node: ast.If) -> bool:
     """Interpret both branches of an if under their masks, or one if the condition is known; as `_statement`."""
     test = evaluate(frame, node.test)
     found = known_condition(test)
@@ -236,8 +236,8 @@ def _if(frame: Frame, node: Any, after: Any) -> Any:
             ended = interpret(frame, statements)
         sides.append((frame.names, ended))
     (yes, yes_ended), (no, no_ended) = sides
-    if frame.returned is not returned:  # the following statements run for lanes that have not returned
-        going = logical_not(frame.returned)
+    if frame.returned is not None and frame.returned is not returned:
+        going = logical_not(frame.returned)  # the following statements run for lanes that have not returned
         state.active = going if alive is None else logical_and(alive, going)
     if yes_ended or no_ended:
         frame.names = no if yes_ended else yes
@@ -246,7 +246,7 @@ def _if(frame: Frame, node: Any, after: Any) -> Any:
     return False
 
 
-def merge(test: Any, yes: Any, no: Any) -> Any:
+def merge(test: Tensor, yes: dict[str, Any], no: dict[str, Any]) -> dict[str, Any]:
     """Return the names after an if, each selected from its values at the end of both branches."""
     out = {}
     for name in {**yes, **no}:
@@ -255,7 +255,7 @@ def merge(test: Any, yes: Any, no: Any) -> Any:
     return out
 
 
-def _select(test: Any, name: str, a: Any, b: Any) -> Any:
+def _select(test: Tensor, name: str, a: Any, b: Any) -> Any:
     """Return `a` where the mask `test` holds, else `b`, for any kind of value; TypeError where their kinds differ."""
     if isinstance(a, Undefined) or isinstance(b, Undefined):
         return Undefined(name)
@@ -269,7 +269,7 @@ def _select(test: Any, name: str, a: Any, b: Any) -> Any:
         return a.select(b, functools.partial(_select, test, name))
     if isinstance(a, Pointer) and isinstance(b, Pointer) and (a.buffer, a.element) == (b.buffer, b.element):
         return a.at(where(test, a.offset, b.offset))
-    if isinstance(a, Pointer | SelectedPointer) and isinstance(b, Pointer | SelectedPointer):
+    if isinstance(a, AnyPointer) and isinstance(b, AnyPointer):
         return SelectedPointer(test, a, b)
     if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
         raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
@@ -278,7 +278,7 @@ def _select(test: Any, name: str, a: Any, b: Any) -> Any:
     return where(test, cast(a, kind), cast(b, kind))
 
 
-def _same_number(a: Any, b: Any) -> bool:
+def _same_number(a: object, b: object) -> bool:
     """Return True for two known scalars of one type and value."""
     if type(a) is not Tensor or type(b) is not Tensor or a.dtype != b.dtype:
         return False
@@ -286,59 +286,56 @@ def _same_number(a: Any, b: Any) -> bool:
     return found is not None and found == b.uniform()
 
 
-def _word(value: Any) -> Any:
+def _word(value: object) -> str:
     return "value" if isinstance(value, Tensor) else type(value).__name__
 
 
-def evaluate(frame: Frame, node: Any) -> Any:
+def evaluate(frame: Frame, node: ast.expr) -> Any:
     """Return the value of an expression; SyntaxError for those that kernels do not have."""
-    kind = type(node)
-    if kind is ast.Constant:
+    if isinstance(node, ast.Constant):
         return node.value
-    if kind is ast.Name:
+    if isinstance(node, ast.Name):
         return frame.get(node.id)
-    if kind is ast.Attribute:
+    if isinstance(node, ast.Attribute):
         return attribute(frame, node)
-    if kind is ast.BinOp:
+    if isinstance(node, ast.BinOp):
         return binary(node.op, evaluate(frame, node.left), evaluate(frame, node.right))
-    if kind is ast.UnaryOp:
+    if isinstance(node, ast.UnaryOp):
         value = evaluate(frame, node.operand)
         if isinstance(node.op, ast.Not):
             return logical_not(value) if isinstance(value, Tensor) else not value
         return UNARY[type(node.op)](value)
-    if kind is ast.Compare:
+    if isinstance(node, ast.Compare):
         return _comparison(frame, node)
-    if kind is ast.BoolOp:
+    if isinstance(node, ast.BoolOp):
         return _logic(frame, node)
-    if kind is ast.IfExp:
+    if isinstance(node, ast.IfExp):
         return _ternary(frame, node)
-    if kind is ast.Call:
+    if isinstance(node, ast.Call):
         return _call(frame, node)
-    if kind is ast.Subscript:
+    if isinstance(node, ast.Subscript):
         return plain(evaluate(frame, node.value)[evaluate(frame, node.slice)])
-    if kind is ast.Slice:
+    if isinstance(node, ast.Slice):
         return slice(*(None if part is None else evaluate(frame, part) for part in (node.lower, node.upper, node.step)))
-    if kind in (ast.Tuple, ast.List):
+    if isinstance(node, ast.Tuple | ast.List):
         items: list[Any] = []
         for item in node.elts:
             if isinstance(item, ast.Starred):
                 items += evaluate(frame, item.value)
             else:
                 items.append(evaluate(frame, item))
-        return tuple(items) if kind is ast.Tuple else items
-    if kind is ast.Dict:
-        return {evaluate(frame, k): evaluate(frame, v) for k, v in zip(node.keys, node.values, strict=True)}
-    if kind is ast.JoinedStr:
+        return tuple(items) if isinstance(node, ast.Tuple) else items
+    if isinstance(node, ast.Dict) and len(keys := [key for key in node.keys if key is not None]) == len(node.keys):
+        return {evaluate(frame, k): evaluate(frame, v) for k, v in zip(keys, node.values, strict=True)}
+    if isinstance(node, ast.JoinedStr):
         return ast.unparse(node)
-    if kind is ast.Lambda or kind in (ast.ListComp, ast.GeneratorExp):
+    if isinstance(node, ast.ListComp | ast.GeneratorExp) and len(node.generators) == 1:
         return _comprehension(frame, node)
-    raise SyntaxError(f"{kind.__name__} is not for kernels: {ast.unparse(node)}")
+    raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
 
 
-def _comprehension(frame: Frame, node: Any) -> Any:
+def _comprehension(frame: Frame, node: ast.ListComp | ast.GeneratorExp) -> list[Any]:
     """Return the list that a list comprehension or generator over constexprs makes."""
-    if isinstance(node, ast.Lambda) or len(node.generators) != 1:
-        raise SyntaxError(f"{type(node).__name__} is not for kernels: {ast.unparse(node)}")
     before, out = dict(frame.names), []
     for item in evaluate(frame, node.generators[0].iter):
         bind(frame, node.generators[0].target, item)
@@ -348,7 +345,7 @@ def _comprehension(frame: Frame, node: Any) -> Any:
     return out
 
 
-def binary(op: Any, a: Any, b: Any) -> Any:
+def binary(op: ast.operator, a: Any, b: Any) -> Any:
     """Return the result of a binary operator; a TypeError says which operand does not fit, and why."""
     try:
         return BINARY[type(op)](a, b)
@@ -356,7 +353,7 @@ def binary(op: Any, a: Any, b: Any) -> Any:
         raise _operand_error(op, a, b, error) from error
 
 
-def _operand_error(op: Any, a: Any, b: Any, error: Exception) -> Any:
+def _operand_error(op: ast.operator | ast.cmpop, a: object, b: object, error: Exception) -> Exception:
     """Return the error for two operands that an operator does not take."""
     if not any(isinstance(x, Tensor | Pointer | SelectedPointer | None) for x in (a, b)):
         return error
@@ -364,12 +361,12 @@ def _operand_error(op: Any, a: Any, b: Any, error: Exception) -> Any:
         if not isinstance(x, Tensor | Pointer | SelectedPointer | bool | int | float | np.number):
             what = "None" if x is None else f"a {type(x).__name__}"
             return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
-    if any(isinstance(x, Pointer | SelectedPointer) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
+    if any(isinstance(x, AnyPointer) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
         return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
     return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
 
 
-def attribute(frame: Frame, node: Any) -> Any:
+def attribute(frame: Frame, node: ast.Attribute) -> Any:
     """Return an attribute (AttributeError: there is none); `.value` of a plain value, once a constexpr, is itself."""
     owner = evaluate(frame, node.value)
     if node.attr == "value" and not hasattr(owner, "value"):
@@ -382,7 +379,7 @@ def attribute(frame: Frame, node: Any) -> Any:
     return plain(read_attribute(owner, node.attr))
 
 
-def _comparison(frame: Frame, node: Any) -> Any:
+def _comparison(frame: Frame, node: ast.Compare) -> Any:
     """Return the value of a chain of comparisons."""
     found: Any = None
     left = evaluate(frame, node.left)
@@ -401,7 +398,7 @@ def _and(a: Any, b: Any) -> Any:
     return logical_and(a, b) if isinstance(a, Tensor) or isinstance(b, Tensor) else a and b
 
 
-def _logic(frame: Frame, node: Any) -> Any:
+def _logic(frame: Frame, node: ast.BoolOp) -> Any:
     """Return the value of `and` or `or`: constexprs short-circuit as in Python, tensors are combined to one mask."""
     is_and, values, value = isinstance(node.op, ast.And), [], None
     for part in node.values:
@@ -413,7 +410,7 @@ def _logic(frame: Frame, node: Any) -> Any:
     return functools.reduce(logical_and if is_and else logical_or, values) if values else value
 
 
-def _ternary(frame: Frame, node: Any) -> Any:
+def _ternary(frame: Frame, node: ast.IfExp) -> Any:
     """Return the value of `a if test else b`, with both sides evaluated under their masks if needed."""
     test = evaluate(frame, node.test)
     found = known_condition(test)
@@ -427,7 +424,7 @@ def _ternary(frame: Frame, node: Any) -> Any:
     return _select(test, "the value of a ternary", *values)
 
 
-def _call(frame: Frame, node: Any) -> Any:
+def _call(frame: Frame, node: ast.Call) -> Any:
     """Return the result of a call; Python builtins are replaced by those of `BUILTINS`."""
     function = evaluate(frame, node.func)
     args: list[Any] = []

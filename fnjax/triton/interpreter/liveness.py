@@ -5,22 +5,24 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Sequence
-from typing import Any
+
+Loop = ast.For | ast.While
+Names = frozenset[str]
 
 
 @functools.cache
-def carried(function: Any, loop: Any) -> Any:
+def carried(function: ast.FunctionDef, loop: Loop) -> tuple[Names, Names]:
     """Return two sets of names for a loop in a function: live at the start of its body, and live after the loop.
 
     Only names that the loop sets are in them. Names that are used within one iteration are in neither.
     """
-    after: dict[Any, Any] = {}
+    after: dict[Loop, Names] = {}
     _before(function.body, frozenset(), after)
     live = after[loop] | (read_in(loop.test) if isinstance(loop, ast.While) else frozenset())
     return _before(loop.body, live, {}) & frozenset(assigned(*loop.body)), live & frozenset(assigned(loop))
 
 
-def _before(statements: Sequence[ast.stmt], live: Any, after: Any) -> Any:
+def _before(statements: Sequence[ast.stmt], live: Names, after: dict[Loop, Names]) -> Names:
     """Return the names that are live before some statements, and note in `after` those live after each loop.
 
     Args:
@@ -53,7 +55,7 @@ def _before(statements: Sequence[ast.stmt], live: Any, after: Any) -> Any:
     return live
 
 
-def read_in(node: ast.AST) -> frozenset[str]:
+def read_in(node: ast.AST) -> Names:
     """Return the names that a node of a syntax tree reads."""
     return frozenset(n.id for n in ast.walk(node) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load))
 

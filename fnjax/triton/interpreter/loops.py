@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator
 
 from fnjax.triton.interpreter.carry import flatten
 from fnjax.triton.interpreter.interpreter import LOOPS, Frame, bind, evaluate, interpret, known_condition
-from fnjax.triton.interpreter.liveness import assigned
+from fnjax.triton.interpreter.liveness import Loop, assigned
 from fnjax.triton.interpreter.sequential import trace_for, trace_while
 from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, subtract
 from fnjax.triton.values.exceptions import NeedsSequence
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.tensor import Operand, Tensor
 
 FEW = 4  # loops of at most so many iterations are unrolled: that is cheaper
 
@@ -28,14 +27,14 @@ class Range:
         TypeError: it is not given one to three bounds.
     """
 
-    def __init__(self, *bounds: Any, unrolled: bool = False) -> None:
+    def __init__(self, *bounds: Operand, unrolled: bool = False) -> None:
         if not 1 <= len(bounds) <= 3:
             raise TypeError(f"a range has one to three bounds, not {len(bounds)}")
         self.start, self.stop, self.step = {1: (0, *bounds, 1), 2: (*bounds, 1), 3: bounds}[len(bounds)]
         self.unrolled = unrolled
 
 
-def run_for(frame: Frame, node: Any) -> None:
+def run_for(frame: Frame, node: ast.For) -> None:
     """Interpret a `for`: unrolled if it is short, vectorised where iterations are independent, else as a loop of JAX.
 
     Raises:
@@ -52,7 +51,7 @@ def run_for(frame: Frame, node: Any) -> None:
         _run_range(frame, node, given)
 
 
-def _run_range(frame: Frame, node: Any, given: Range) -> None:
+def _run_range(frame: Frame, node: ast.For, given: Range) -> None:
     """Interpret a `for` over a range (`run_for`)."""
     start, stop, step = (as_tensor(b) for b in (given.start, given.stop, given.step))
     bounds = [b.uniform() for b in (start, stop, step)]
@@ -74,14 +73,14 @@ def _run_range(frame: Frame, node: Any, given: Range) -> None:
         _interpret_uneven(frame, node, start, stop, step)
 
 
-def _unroll(frame: Frame, node: Any, items: Any) -> None:
+def _unroll(frame: Frame, node: ast.For, items: Iterable[object]) -> None:
     """Interpret the body once for each item."""
     for item in items:
         bind(frame, node.target, item)
         interpret(frame, node.body)
 
 
-def _interpret_uneven(frame: Frame, node: Any, start: Any, stop: Any, step: Any) -> None:
+def _interpret_uneven(frame: Frame, node: ast.For, start: Tensor, stop: Tensor, step: Tensor) -> None:
     """Interpret a `for` whose bounds differ between programs or are traced."""
     stride = step.uniform()
     if stride is None:
@@ -92,7 +91,7 @@ def _interpret_uneven(frame: Frame, node: Any, start: Any, stop: Any, step: Any)
         trace_for(frame, node, start, step, most, distance)
 
 
-def run_while(frame: Frame, node: Any) -> None:
+def run_while(frame: Frame, node: ast.While) -> None:
     """Interpret a `while`: iterate until its condition holds for no program.
 
     Raises:
@@ -114,7 +113,7 @@ def run_while(frame: Frame, node: Any) -> None:
 
 
 @contextlib.contextmanager
-def keeping_types(frame: Frame, node: Any) -> Iterator[None]:
+def keeping_types(frame: Frame, node: Loop) -> Iterator[None]:
     """Raise TypeError where a name has another type after a loop than before it: Triton does not compile that."""
     before = {n: frame.names[n] for n in assigned(node) if n in frame.names}
     yield
@@ -126,7 +125,7 @@ def keeping_types(frame: Frame, node: Any) -> Iterator[None]:
                 raise TypeError(f"{text} Please make sure that the type stays consistent: convert with .to(...)")
 
 
-def check_loop(node: Any) -> None:
+def check_loop(node: Loop) -> None:
     """Raise SyntaxError where a loop has a return, break, continue or else, which Triton does not allow either."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Return | ast.Break | ast.Continue):

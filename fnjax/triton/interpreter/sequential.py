@@ -18,6 +18,7 @@ from fnjax._primitives.forward_only import forbid_transpose
 from fnjax.triton.interpreter.carry import array_shape, of_variable
 from fnjax.triton.interpreter.fixpoint import Arrays, Fixpoint
 from fnjax.triton.interpreter.interpreter import Frame, evaluate
+from fnjax.triton.interpreter.liveness import Loop
 from fnjax.triton.interpreter.waits import unchanged
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import MANY, LoopVariable, constant, leading
@@ -59,7 +60,7 @@ def trace_for(
 
     def attempt() -> Any:
         # The functions are new in each attempt: JAX caches traces by function, and types have been widened since.
-        def iterate(k: Any, carry: tuple[Arrays, Arrays], inputs: Arrays) -> tuple[Arrays, Arrays, Arrays]:
+        def iterate(k: jax.Array, carry: tuple[Arrays, Arrays], inputs: Arrays) -> tuple[Arrays, Arrays, Arrays]:
             with loop.tracing():
                 variable = LoopVariable(k, 0, MANY if iterations is None else iterations - 1)
                 return loop.iterate(*carry, variable, goes_on(variable), inputs)
@@ -136,8 +137,8 @@ def trace_while(frame: Frame, node: ast.While, test: Tensor, waiting: Sequence[s
         alive = loop.within(test)
         shape = np.broadcast_shapes(shape, array_shape(alive))
         flags = loop.alike([jnp.broadcast_to(alive.array(), shape), jnp.asarray(False)])
-        carry = lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], iterate, (*loop.first(), *flags))
-        return forward_only(carry, frame, node)
+        first: Any = (*loop.first(), *flags)
+        return forward_only(lax.while_loop(lambda c: jnp.any(c[2]) & ~c[3], iterate, first), frame, node)
 
     arrays, buffers, _, stuck = loop.solve(attempt)
     loop.finish(arrays, buffers, None)
@@ -145,12 +146,12 @@ def trace_while(frame: Frame, node: ast.While, test: Tensor, waiting: Sequence[s
         loop.state.marks.set(loop.state, stuck, frame.source, node.lineno)
 
 
-def _scalar(value: Any, kind: types.dtype = types.int32) -> Tensor:
+def _scalar(value: jax.Array, kind: types.dtype = types.int32) -> Tensor:
     """Return a traced number as a tensor."""
     return Tensor(jnp.asarray(value).reshape((1,) * leading()), kind, ())
 
 
-def forward_only(carry: Any, frame: Frame, node: ast.For | ast.While) -> Any:
+def forward_only(carry: Any, frame: Frame, node: Loop) -> Any:
     """Return the results of a loop with an unknown number of iterations, which only forward mode can differentiate.
 
     Reverse mode through them raises a KernelError that names the loop.

@@ -7,10 +7,12 @@ import builtins
 import functools
 import inspect
 import textwrap
+from collections.abc import Callable
 from typing import Any
 
 from fnjax.triton.interpreter.installed import translate
 
+Origins = dict[str, set[str]]  # by name in a function, the parameters that it may point into
 ATOMICS = ("add", "max", "min", "and", "or", "xor", "xchg", "cas")
 WRITES = (
     "store",
@@ -36,7 +38,7 @@ class Source:
         TypeError: the source is not available, or is not a `def`.
     """
 
-    def __init__(self, function: Any) -> None:
+    def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.name = function.__name__
         self.file = inspect.getsourcefile(function)
@@ -64,7 +66,7 @@ class Source:
         if name in code.co_varnames:
             raise NameError(f"{name} is read before it is set")
         if name in code.co_freevars:
-            return translate(self.function.__closure__[code.co_freevars.index(name)].cell_contents)
+            return translate((self.function.__closure__ or ())[code.co_freevars.index(name)].cell_contents)
         return translate(self.function.__globals__[name]) if self.is_global(name) else getattr(builtins, name)
 
     def is_global(self, name: str) -> bool:
@@ -81,7 +83,7 @@ class Source:
         return False
 
     @functools.cached_property
-    def outside(self) -> Any:
+    def outside(self) -> dict[str, dict[tuple[str, ...], None]]:
         """The names outside of the function that the body reads, each with the chains of attributes that follow it."""
         code, inner = self.function.__code__, set()
         found: dict[str, dict[tuple[str, ...], None]] = {}
@@ -97,24 +99,24 @@ class Source:
         return found
 
     @functools.cached_property
-    def stored(self) -> Any:
+    def stored(self) -> list[str]:
         """The parameters that a store or an atomic, in any branch or helper, may write through."""
         return _stored(self)
 
     @functools.cached_property
-    def pointed(self) -> Any:
+    def pointed(self) -> list[str]:
         """The parameters that a load, store or atomic, in any branch or helper, may access memory through."""
         return _stored(self, (*WRITES, *READS))
 
     @functools.cached_property
-    def returned(self) -> Any:
+    def returned(self) -> set[str]:
         """The parameters that the returned value may point into."""
         values = [n.value for n in ast.walk(self.node) if isinstance(n, ast.Return) and n.value is not None]
         origins = _origins(self)
         return set().union(*(_roots(value, origins, self) for value in values))
 
 
-def is_constexpr(annotation: Any) -> bool:
+def is_constexpr(annotation: object) -> bool:
     """Return True for `tl.constexpr`: the class, its name as a string, or an expression in a kernel."""
     if isinstance(annotation, ast.expr):
         annotation = ast.unparse(annotation)
@@ -127,7 +129,7 @@ MOVED = {"make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "
 MOVED |= {"cast", "broadcast_to", "expand_dims", "reshape", "view", "to"}
 
 
-def _roots(node: Any, origins: Any, source: Source) -> Any:
+def _roots(node: ast.expr, origins: Origins, source: Source) -> set[str]:
     """Return the parameters that an expression may point into, by arithmetic, selection, indexing or conversion."""
     if isinstance(node, ast.Name):
         return origins.get(node.id, set())
@@ -146,7 +148,7 @@ def _roots(node: Any, origins: Any, source: Source) -> Any:
     return set()
 
 
-def _roots_of_call(node: Any, origins: Any, source: Source) -> Any:
+def _roots_of_call(node: ast.Call, origins: Origins, source: Source) -> set[str]:
     """Return the parameters that the result of a call may point into."""
     called = _helper(source, node.func)
     if called is source:
@@ -167,21 +169,25 @@ def _roots_of_call(node: Any, origins: Any, source: Source) -> Any:
     return set().union(*(_roots(argument, origins, source) for argument in given))
 
 
-def _origins(source: Source) -> Any:
+def _origins(source: Source) -> Origins:
     """Return for each name in a function the parameters that it may point into: a fixpoint of the assignments."""
     origins = {name: {name} for name in source.parameters}
-    assigns = [n for n in ast.walk(source.node) if isinstance(n, ast.Assign | ast.AnnAssign) and n.value is not None]
+    assigns = [
+        (target, node.value)
+        for node in ast.walk(source.node)
+        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
+        for target in (node.targets if isinstance(node, ast.Assign) else [node.target])
+    ]
     for _ in range(len(assigns) + 1):
         before = {name: set(found) for name, found in origins.items()}
-        for node in assigns:
-            for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                _flow(target, node.value, origins, source)
+        for target, value in assigns:
+            _flow(target, value, origins, source)
         if before == origins:
             break
     return origins
 
 
-def _stored(source: Source, words: Any = WRITES) -> Any:
+def _stored(source: Source, words: tuple[str, ...] = WRITES) -> list[str]:
     """Return the parameters that calls of the named functions, here or in helpers, may access memory through."""
     origins = _origins(source)
     found = set()
@@ -207,7 +213,7 @@ def _stored(source: Source, words: Any = WRITES) -> Any:
     return [name for name in source.parameters if name in found]
 
 
-def _flow(target: Any, value: Any, origins: Any, source: Source) -> None:
+def _flow(target: ast.expr, value: ast.expr, origins: Origins, source: Source) -> None:
     """Add to `origins` the parameters that an assignment's targets may point into."""
     if isinstance(target, ast.Tuple | ast.List):
         values = value.elts if isinstance(value, ast.Tuple | ast.List) else [value] * len(target.elts)
@@ -217,7 +223,7 @@ def _flow(target: Any, value: Any, origins: Any, source: Source) -> None:
         origins[target.id] = origins.get(target.id, set()) | _roots(value, origins, source)
 
 
-def _callee(source: Source, node: Any) -> Any:
+def _callee(source: Source, node: ast.expr) -> Any:
     """Return the object that a name or an attribute refers to outside of the function; None if it is not known."""
     try:
         if isinstance(node, ast.Name):
@@ -229,11 +235,11 @@ def _callee(source: Source, node: Any) -> Any:
     return None
 
 
-def _helper(source: Source, node: Any) -> Any:
+def _helper(source: Source, node: ast.expr) -> Source | None:
     """Return the source of the kernel or helper that an expression refers to; None for any other function."""
     found = getattr(_callee(source, node), "source", None)
     return found if isinstance(found, Source) else None
 
 
-def _is_module(source: Source, node: Any) -> bool:
+def _is_module(source: Source, node: ast.expr) -> bool:
     return inspect.ismodule(_callee(source, node))

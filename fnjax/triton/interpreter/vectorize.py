@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
@@ -18,10 +18,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.interpreter.carry import advanced, equal, flatten, of_variable
-from fnjax.triton.interpreter.interpreter import Frame, Undefined, interpret
+from fnjax.triton.interpreter.interpreter import Frame, Undefined, bind, interpret
 from fnjax.triton.interpreter.liveness import assigned, carried
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Affine, LoopVariable, Shape, constant, leading
+from fnjax.triton.values.affine import Affine, ArrayMap, OneArray, Shape, VectorVariable, constant, leading
 from fnjax.triton.values.arithmetic import (
     add,
     as_tensor,
@@ -37,8 +37,10 @@ from fnjax.triton.values.arithmetic import (
 from fnjax.triton.values.exceptions import NotVectorizable
 from fnjax.triton.values.independence import independent
 from fnjax.triton.values.products import product
-from fnjax.triton.values.state import Snapshot, current
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.state import Snapshot, VectorizedLoop, current
+from fnjax.triton.values.tensor import Operand, Tensor
+
+Leaf = tuple[str, int]  # a name, and the index of a tensor in its value
 
 
 class Sum(Tensor):
@@ -51,17 +53,17 @@ class Sum(Tensor):
         terms: pairs of sign and tensor that were added.
     """
 
-    def __init__(self, kind: types.dtype, shape: Shape, origin: Any, terms: Any = ()) -> None:
+    def __init__(self, kind: types.dtype, shape: Shape, origin: Leaf, terms: Sequence[tuple[int, Tensor]] = ()) -> None:
         self._type, self.shape, self.origin, self.terms = kind, shape, origin, terms
 
-    def _asked(self, *_: Any) -> Any:
+    def _asked(self, *_: object) -> Any:
         """Raise NotVectorizable: the sum's value is not known inside of the loop."""
         raise NotVectorizable
 
     data = affine = conditions = rest = known = _data = property(_asked)
     uniform = array = filled = __getitem__ = rearranged = _asked  # type: ignore[assignment]  # all raise
 
-    def _plus(self, other: Any, sign: int) -> Sum:
+    def _plus(self, other: Operand, sign: int) -> Sum:
         """Return the sum with one more term, of the given sign.
 
         Raises:
@@ -76,19 +78,19 @@ class Sum(Tensor):
         term = other if isinstance(other, Tensor) and other.dtype == kind else cast(as_tensor(other), kind)
         return Sum(kind, np.broadcast_shapes(self.shape, term.shape), self.origin, (*self.terms, (sign, term)))
 
-    def __add__(self, other: Any) -> Sum:
+    def __add__(self, other: Operand) -> Sum:
         return self._plus(other, 1)
 
     __radd__ = __add__  # type: ignore[assignment]  # Tensor's are installed by arithmetic
 
-    def __sub__(self, other: Any) -> Sum:
+    def __sub__(self, other: Operand) -> Sum:
         return self._plus(other, -1)
 
-    def map_leading(self, change: Any) -> Sum:
+    def map_leading(self, change: ArrayMap) -> Sum:
         """Return the sum with the leading axes of its terms changed by a function of arrays."""
         return Sum(self._type, self.shape, self.origin, [(sign, term.map_leading(change)) for sign, term in self.terms])
 
-    def select(self, other: Any, choose: Any) -> Any:
+    def select(self, other: Sum, choose: Callable[[Tensor, Tensor], Any]) -> Sum:
         """Return the sum after an if: a term that only one branch added counts where the branch was taken."""
         if self.origin != other.origin:
             raise NotVectorizable
@@ -99,7 +101,9 @@ class Sum(Tensor):
         return Sum(self._type, shape, self.origin, (*self.terms[:same], *mine, *yours))
 
 
-def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, distance: Any) -> Any:
+def vectorize(
+    frame: Frame, node: ast.For, start: Tensor, step: Tensor, iterations: int, distance: Tensor | None
+) -> bool:
     """Interpret a `for` with its iterations vectorised.
 
     Args:
@@ -124,7 +128,7 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
             here = {n: v for n, v in before.names.items() if n in read}
             given = [here, before.active, start, step, distance]
             frame.names, state.active, start, step, distance = _map_leading(given, side.with_axis)
-            loop = _Vectorization(frame, node, start, step, iterations, distance, side)
+            loop = _Vectorization(frame, node, start, step, distance, side)
             loop.run()
             after = _map_leading(loop.results(), side.without_axis)
         frame.names = loop.untouched(before.names) | after
@@ -136,7 +140,7 @@ def vectorize(frame: Frame, node: Any, start: Any, step: Any, iterations: Any, d
     return True
 
 
-def _map_leading(value: Any, change: Any) -> Any:
+def _map_leading(value: object, change: ArrayMap) -> Any:
     """Return a value of any kind with its leading axes changed by a function of arrays."""
     return jax.tree.map(
         lambda leaf: leaf.map_leading(change) if hasattr(leaf, "map_leading") else leaf,
@@ -156,13 +160,14 @@ class _Vectorization:
     """
 
     def __init__(
-        self, frame: Frame, node: Any, start: Any, step: Any, iterations: Any, distance: Any, side: Any
+        self, frame: Frame, node: ast.For, start: Tensor, step: Tensor, distance: Tensor | None, side: VectorizedLoop
     ) -> None:
-        self.frame, self.node, self.iterations, self.distance, self.side = frame, node, iterations, distance, side
+        self.frame, self.node, self.distance, self.side = frame, node, distance, side
         self.start, self.step, self.variable = start, step, side.variable
         self.state, self.before = current(), dict(frame.names)
         self.exposed, self.later = carried(frame.source.node, node)
-        self.steps: dict[Any, Any] = {}
+        self.steps: dict[Leaf, int] = {}
+        self.going: Tensor | None = None
 
     def run(self) -> None:
         """Interpret the body for all iterations at once; the frame then holds the names' values.
@@ -177,8 +182,8 @@ class _Vectorization:
             names[name] = flatten(self.before[name])[1].fill(self._as_given(name))
         kind = types.promote(self.start.dtype, self.step.dtype)
         advance = of_variable(self.variable, self.step.uniform())
-        names[self.node.target.id] = of_affine(self.start.affine.plus(advance), kind)
-        self.going, alive = None, self.state.active
+        number = of_affine(self.start.affine.plus(advance), kind)
+        alive: Tensor | None = self.state.active
         if self.distance is not None:
             self.going = self.distance > of_affine(of_variable(self.variable, abs(self.step.uniform())), types.int32)
             if is_all_true(self.going):
@@ -186,17 +191,18 @@ class _Vectorization:
             else:
                 alive = self.going if alive is None else logical_and(alive, self.going)
         self.frame.names = names
+        bind(self.frame, self.node.target, number)
         with self.state.masked(alive):
             interpret(self.frame, self.node.body)
         if not independent(self.side):
             raise NotVectorizable
 
-    def untouched(self, names: dict[str, Any]) -> Any:
+    def untouched(self, names: dict[str, Any]) -> dict[str, Any]:
         """Return the names, with their values, that the loop does not set."""
-        mine = {*assigned(*self.node.body), self.node.target.id}
+        mine = assigned(*self.node.body, self.node.target)
         return {n: v for n, v in names.items() if n not in mine or isinstance(v, Undefined)}
 
-    def _as_given(self, name: str) -> Iterator[Any]:
+    def _as_given(self, name: str) -> Iterator[Tensor]:
         """Yield the leaves of a carried value as the body reads them: advanced by a step, or as a `Sum`."""
         before, moved = flatten(self.before[name])[0], moved_by(self.frame, self.node, name)
         after = before if isinstance(moved, Undefined) else flatten(moved)[0]
@@ -208,7 +214,7 @@ class _Vectorization:
                 self.steps[name, part] = step
                 yield advanced(leaf, step, self.variable)
 
-    def results(self) -> Any:
+    def results(self) -> dict[str, Any]:
         """Return the names that the loop sets and that are read after it, with their values after the last iteration.
 
         Raises:
@@ -227,7 +233,7 @@ class _Vectorization:
             names[name] = structure.fill(iter([self._result((name, i), *pair) for i, pair in pairs]))
         return names
 
-    def _result(self, key: Any, before: Any, after: Any) -> Any:
+    def _result(self, key: Leaf, before: Tensor, after: Tensor) -> Tensor:
         """Return a leaf's value after the loop, from its values before the loop and at the end of the body."""
         if key in self.steps:
             step = constant(self.steps[key])
@@ -247,15 +253,16 @@ class _Vectorization:
             raise NotVectorizable  # the last iteration differs between programs
         return _last(after, self.variable)
 
-    def _taken(self) -> Any:
+    def _taken(self) -> Tensor:
         """Return the number of iterations that each program takes."""
         if self.distance is None:
-            return as_tensor(self.iterations)
+            return as_tensor(self.variable.high + 1)
         stride = abs(self.step.uniform())
-        return (where(self.distance > 0, self.distance, 0) + (stride - 1)) // stride
+        taken: Tensor = (where(self.distance > 0, self.distance, 0) + (stride - 1)) // stride
+        return taken
 
 
-def moved_by(frame: Frame, node: Any, name: str) -> Any:
+def moved_by(frame: Frame, node: ast.For, name: str) -> Any:
     """Return a name's value after the statements of a loop that set it, without the rest of the body.
 
     Returns:
@@ -280,7 +287,7 @@ def moved_by(frame: Frame, node: Any, name: str) -> Any:
         frame.names = before
 
 
-def step_of(before: Any, after: Any) -> Any:
+def step_of(before: Tensor, after: Tensor) -> int | None:
     """Return the constant by which an affine value has grown, or None where it is not constant."""
     if before.affine is None or after.affine is None or before.shape != after.shape:
         return None
@@ -289,14 +296,14 @@ def step_of(before: Any, after: Any) -> Any:
     return None if grown.terms or any(grown.strides) or (grown.base != first).any() else first
 
 
-def _sum_of_iterations(term: Any, variable: LoopVariable) -> Any:
+def _sum_of_iterations(term: Tensor, variable: VectorVariable) -> Tensor:
     """Return the sum of a term over all iterations."""
     axis = variable.axis
     if term.factors is not None:
         x, y, kind = term.factors
-        data = product(x, y, kind, over=axis)
+        found = product(x, y, kind, over=axis)
         iterations = variable.high + 1 if x.shape[axis] == y.shape[axis] == 1 else 1
-        return Tensor(data * iterations, term.dtype, term.shape)
+        return Tensor(found * iterations, term.dtype, term.shape)
     data, xp = (term.data, np) if term.known else (term.array(), jnp)
     if data.shape[axis] == 1:
         total = (data * (variable.high + 1)).astype(data.dtype)
@@ -305,10 +312,10 @@ def _sum_of_iterations(term: Any, variable: LoopVariable) -> Any:
     return of_data(total, term.dtype, term.shape)
 
 
-def _last(value: Any, variable: LoopVariable) -> Any:
+def _last(value: Tensor, variable: VectorVariable) -> Tensor:
     """Return a value of the last iteration, without the loop's axis."""
 
-    def of_last(affine: Affine) -> Any:
+    def of_last(affine: Affine) -> Affine:
         base = _at_end(affine.base, variable.axis) + dict(affine.terms).get(variable, 0) * variable.high
         return dataclasses.replace(affine, base=base, terms=tuple((v, c) for v, c in affine.terms if v is not variable))
 
@@ -320,6 +327,6 @@ def _last(value: Any, variable: LoopVariable) -> Any:
     return of_data(_at_end(value.data, variable.axis), value.dtype, value.shape)
 
 
-def _at_end(data: Any, axis: Any) -> Any:
+def _at_end(data: OneArray, axis: int) -> OneArray:
     """Return the last slice of an array along an axis, which keeps size 1."""
     return data[(slice(None),) * axis + (slice(-1, None),)]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Set as AbstractSet
 
+import jax
 import jax.numpy as jnp
 
 from fnjax.triton.interpreter.host_report import report
@@ -17,7 +18,7 @@ from fnjax.triton.values.state import State
 
 
 @functools.cache
-def decisive(node: Any) -> Any:
+def decisive(node: ast.While) -> tuple[tuple[str, ...], bool]:
     """Return the names that decide whether a `while` goes on, and whether one of them depends on its own earlier value.
 
     An iteration that changes neither these names nor memory repeats for ever. Where no name depends on itself, as in
@@ -40,7 +41,7 @@ def _origins(names: Iterable[str], sources: dict[str, set[str]]) -> set[str]:
     return found
 
 
-def _read(statements: Sequence[ast.stmt], around: Any, sources: Any) -> None:
+def _read(statements: Sequence[ast.stmt], around: AbstractSet[str], sources: dict[str, set[str]]) -> None:
     """Add to `sources`, for each name that statements set, the names that its value depends on.
 
     Args:
@@ -65,17 +66,17 @@ def _read(statements: Sequence[ast.stmt], around: Any, sources: Any) -> None:
             _read(part, inner, sources)
 
 
-def _set(target: Any, made_of: Any, sources: Any) -> None:
+def _set(target: ast.AST, made_of: AbstractSet[str], sources: dict[str, set[str]]) -> None:
     """Add to `sources` that the names of an assignment's target depend on the names `made_of`."""
     for name in _named(target):
         sources.setdefault(name, set()).update(made_of)
 
 
-def _named(node: Any) -> Any:
+def _named(node: ast.AST) -> set[str]:
     return {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
 
-def unchanged(before: Any, after: Any) -> Any:
+def unchanged(before: Sequence[jax.Array], after: Sequence[jax.Array]) -> jax.Array:
     """Return a traced boolean: True where two lists of arrays are equal; NaN equals NaN."""
     same = [
         jnp.array_equal(a, b, equal_nan=jnp.issubdtype(a.dtype, jnp.inexact))
@@ -90,11 +91,11 @@ class Marks:
     The buffer holds the loop's number, from 1 on, and the program's number; 0 is no wait.
     """
 
-    def __init__(self, kernel: Any, buffer: int) -> None:
+    def __init__(self, kernel: str, buffer: int) -> None:
         self.kernel, self.buffer = kernel, buffer
         self.loops: list[tuple[Source, int]] = []  # (source, line) by number
 
-    def set(self, state: State, stuck: Any, source: Source, line: int) -> None:
+    def set(self, state: State, stuck: jax.Array, source: Source, line: int) -> None:
         """Record that a loop of the current program would not end, where `stuck` holds."""
         if (source, line) not in self.loops:
             self.loops.append((source, line))
@@ -104,14 +105,14 @@ class Marks:
         new = jnp.stack([jnp.int32(self.loops.index((source, line)) + 1), jnp.asarray(program, jnp.int32)])
         state.buffers[self.buffer] = jnp.where(stuck & (mark[0] == 0), new, mark)
 
-    def refuse(self, mark: Any, grid: Any, arrays: Sequence[Any]) -> Any:
+    def refuse(self, mark: jax.Array, grid: Sequence[int], arrays: Sequence[jax.Array]) -> list[jax.Array]:
         """Return the arrays; raise KernelError if a program waited for ever, under jit when the compiled program runs.
 
         On platforms that cannot call the host, the arrays are filled with NaN, or the largest integer, instead
         (`interpreter.host_report`).
         """
 
-        def look(mark: Any) -> None:
+        def look(mark: jax.Array) -> None:
             number, program = map(int, mark)
             if number:
                 source, line = self.loops[number - 1]
@@ -119,8 +120,8 @@ class Marks:
 
         return report(look, mark, arrays)
 
-    def _message(self, source: Source, line: int, program: int, grid: Any) -> Any:
-        ids: list[Any] = []
+    def _message(self, source: Source, line: int, program: int, grid: Sequence[int]) -> str:
+        ids: list[int] = []
         for size in reversed(grid):
             ids.insert(0, program % size)
             program //= size

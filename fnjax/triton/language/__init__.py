@@ -8,7 +8,7 @@ import functools
 import importlib
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, SupportsIndex
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +32,7 @@ from fnjax.triton.values.blocks import (
     store_block,
     store_tensor_descriptor,
 )
-from fnjax.triton.values.pointers import Pointer, SelectedPointer
+from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
 from fnjax.triton.values.products import dot
 from fnjax.triton.values.reductions import (
     argmax,
@@ -49,6 +49,7 @@ from fnjax.triton.values.reductions import (
     topk,
     xor_sum,
 )
+from fnjax.triton.values.shapes import Sizes as _Sizes
 from fnjax.triton.values.shapes import (
     broadcast,
     broadcast_to,
@@ -66,9 +67,11 @@ from fnjax.triton.values.shapes import (
     trans,
     view,
 )  # fmt: skip
+from fnjax.triton.values.shapes import shape_of as _shape_of
 from fnjax.triton.values.state import current
+from fnjax.triton.values.tensor import Operand as _Operand
 from fnjax.triton.values.tensor import Tensor as tensor
-from fnjax.triton.values.types import as_type as _as_type
+from fnjax.triton.values.types import TypeLike as _TypeLike
 from fnjax.triton.values.types import (
     bfloat16,
     constexpr,
@@ -96,27 +99,27 @@ from fnjax.triton.values.types import (
 const = pointer_type
 
 
-def program_id(axis: Any, _builder: Any = None) -> tensor:
+def program_id(axis: SupportsIndex, _builder: object = None) -> tensor:
     """Return the index of the program along an axis of the grid."""
-    state, axis = current(), _axis(axis)
+    state, at = current(), _axis(axis)
     if state.execution is not None:
-        return _as_tensor(state.programs[axis], int32)
-    return values.of_affine(state.program(axis), int32)
+        return _as_tensor(state.programs[at], int32)
+    return values.of_affine(state.program(at), int32)
 
 
-def num_programs(axis: Any) -> tensor:
+def num_programs(axis: SupportsIndex) -> tensor:
     """Return the number of programs along an axis of the grid."""
     return _as_tensor(current().grid[_axis(axis)], int32)
 
 
-def _axis(axis: Any) -> Any:
-    axis = operator.index(getattr(axis, "value", axis))
+def _axis(axis: SupportsIndex) -> int:
+    axis = operator.index(axis)
     if not 0 <= axis < GRID:
         raise ValueError(f"a grid has the axes 0, 1 and 2, not {axis}")
     return axis
 
 
-def arange(start: Any, end: Any) -> tensor:
+def arange(start: SupportsIndex, end: SupportsIndex) -> tensor:
     """Return the integers from `start` to `end` - 1 as a block; ValueError where their number is not a power of two."""
     start, end = operator.index(start), operator.index(end)
     if end <= start:
@@ -128,44 +131,40 @@ def arange(start: Any, end: Any) -> tensor:
     return values.of_affine(Affine(base, (size,), (1 if size > 1 else 0,)), int32)
 
 
-def full(shape: Any, value: Any, dtype: Any) -> tensor:
+def full(shape: _Sizes, value: _Operand, dtype: _TypeLike) -> tensor:
     """Return a block filled with one value."""
-    return values.broadcast(values.cast(_as_tensor(value), _as_type(dtype)), _shape(shape))
+    return values.broadcast(values.cast(value, dtype), _shape_of([shape]))
 
 
-def zeros(shape: Any, dtype: Any) -> tensor:
+def zeros(shape: _Sizes, dtype: _TypeLike) -> tensor:
     """Return a block of zeros."""
     return full(shape, 0, dtype)
 
 
-def zeros_like(input: Any) -> tensor:
+def zeros_like(input: tensor) -> tensor:
     """Return a block of zeros in the shape and type of another block."""
     return full(input.shape, 0, input.dtype)
 
 
-def _shape(shape: Any) -> Any:
-    shape = getattr(shape, "value", shape)
-    shape = shape if isinstance(shape, list | tuple) else (shape,)
-    return tuple(operator.index(getattr(n, "value", n)) for n in shape)
-
-
-def cast(input: Any, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
+def cast(
+    input: _Operand | AnyPointer, dtype: _TypeLike, fp_downcast_rounding: str | None = None, bitcast: bool = False
+) -> tensor | AnyPointer:
     """Return a value in another type; TypeError where there is no such conversion."""
-    if isinstance(input, Pointer | SelectedPointer):
+    if isinstance(input, AnyPointer):
         return input.to(dtype)
-    return values.cast(_as_tensor(input), _as_type(dtype), bitcast, fp_downcast_rounding)
+    return values.cast(input, dtype, bitcast, fp_downcast_rounding)
 
 
 def load(
     pointer: Any,
-    mask: Any = None,
-    other: Any = None,
+    mask: _Operand | None = None,
+    other: _Operand | None = None,
     boundary_check: Any = (),
-    padding_option: Any = "",
-    cache_modifier: Any = "",
-    eviction_policy: Any = "",
+    padding_option: object = "",
+    cache_modifier: object = "",
+    eviction_policy: object = "",
     volatile: bool = False,
-) -> Any:
+) -> tensor:
     """Return the elements at the addresses of a pointer; where the mask does not hold, `other` or zero.
 
     Raises:
@@ -179,12 +178,12 @@ def load(
 
 def store(
     pointer: Any,
-    value: Any,
-    mask: Any = None,
+    value: _Operand,
+    mask: _Operand | None = None,
     boundary_check: Any = (),
-    cache_modifier: Any = "",
-    eviction_policy: Any = "",
-) -> Any:
+    cache_modifier: object = "",
+    eviction_policy: object = "",
+) -> None:
     """Store a value at the addresses of a pointer, where the mask holds.
 
     Raises:
@@ -192,18 +191,21 @@ def store(
         IndexError: an unmasked lane is certainly outside of the array.
     """
     if hasattr(pointer, "block_shape"):
-        return store_block(pointer, value, boundary_check)
-    return memory.store(_pointer(pointer, "tl.store"), value, mask)
+        store_block(pointer, value, boundary_check)
+    else:
+        memory.store(_pointer(pointer, "tl.store"), value, mask)
 
 
-def _pointer(given: Any, what: Any) -> Any:
-    if not isinstance(given, Pointer | SelectedPointer):
+def _pointer(given: object, what: str) -> Any:
+    if not isinstance(given, AnyPointer):
         raise TypeError(f"{what} takes a pointer, not {given!r}: pass an array for the parameter")
     return given
 
 
-def _atomic(name: str) -> Any:
-    def operate(pointer: Any, val: Any, mask: Any = None, sem: Any = None, scope: Any = None) -> Any:
+def _atomic(name: str) -> Callable[..., tensor]:
+    def operate(
+        pointer: object, val: _Operand, mask: _Operand | None = None, sem: object = None, scope: object = None
+    ) -> tensor:
         return atomics.update(name, _pointer(pointer, f"tl.atomic_{name}"), val, mask, sem)
 
     operate.__name__ = f"atomic_{name}"
@@ -215,22 +217,22 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 )
 
 
-def atomic_cas(pointer: Any, cmp: Any, val: Any, sem: Any = None, scope: Any = None) -> Any:
+def atomic_cas(pointer: object, cmp: _Operand, val: _Operand, sem: object = None, scope: object = None) -> tensor:
     """Store `val` where memory equals `cmp`, and return the old values."""
     return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
 
 
-def where(condition: Any, x: Any, y: Any) -> Any:
+def where(condition: _Operand, x: Any, y: Any) -> tensor | SelectedPointer:
     """Return elements of x where the condition holds, else of y; also of pointers."""
     if isinstance(x, Pointer) or isinstance(y, Pointer):
         return SelectedPointer(values.as_mask(condition), x, y)
     return values.where(condition, x, y)
 
 
-def _pairwise(name: str) -> Callable[..., Any]:
+def _pairwise(name: str) -> Callable[..., tensor]:
     """Return `tl.maximum` or `tl.minimum`."""
 
-    def operate(x: Any, y: Any, propagate_nan: Any = None) -> Any:
+    def operate(x: _Operand, y: _Operand, propagate_nan: object = None) -> tensor:
         x, y, kind = values.to_common_type(values.without_bfloat16(x), values.without_bfloat16(y), weak=False)
         if kind.is_floating():
             ignoring = "fmax" if name == "maximum" else "fmin"
@@ -248,19 +250,19 @@ maximum, minimum = _pairwise("maximum"), _pairwise("minimum")
 PropagateNan = enum.Enum("PropagateNan", ["ALL", "NONE"])  # NaN in, NaN out (ALL), or the other operand (NONE)
 
 
-def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) -> Any:
+def clamp(x: _Operand, min: _Operand, max: _Operand, propagate_nan: object = PropagateNan.NONE) -> tensor:
     """Return x, limited to the range from `min` to `max`."""
     return minimum(maximum(x, min, propagate_nan), max, propagate_nan)
 
 
-def abs(x: Any) -> tensor:
+def abs(x: _Operand) -> tensor:
     """Return the absolute value."""
     x = _as_tensor(x)
     values.report_narrowed(x)
     return values.compute(lambda xp, a: xp.abs(a), x.dtype, x)
 
 
-def fma(x: Any, y: Any, z: Any) -> Any:
+def fma(x: _Operand, y: _Operand, z: _Operand) -> tensor:
     """Return x * y + z."""
     x, y, _ = values.to_common_type(_as_tensor(x), _as_tensor(y))
     z, x, _ = values.to_common_type(_as_tensor(z), x)
@@ -268,9 +270,9 @@ def fma(x: Any, y: Any, z: Any) -> Any:
     return x * y + z
 
 
-def _function(name: str, on_array: Any, kinds: Any = "f") -> Any:
-    def operate(x: Any, _builder: Any = None) -> Any:
-        return values.unary(on_array, x, kinds)
+def _function(name: str, on_array: Callable[[jax.Array], jax.Array]) -> Callable[..., tensor]:
+    def operate(x: _Operand, _builder: object = None) -> tensor:
+        return values.unary(on_array, x)
 
     operate.__name__ = name
     return operate
@@ -283,12 +285,12 @@ sin, cos, erf = _function("sin", jnp.sin), _function("cos", jnp.cos), _function(
 floor, ceil = _function("floor", jnp.floor), _function("ceil", jnp.ceil)
 
 
-def sigmoid(x: Any) -> tensor:
+def sigmoid(x: _Operand) -> tensor:
     """Return 1 / (1 + exp(-x))."""
     return values.unary(jax.nn.sigmoid, x)
 
 
-def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Any:
+def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> tensor:
     """Return x / y, in the operands' type if they have the same."""
     found = values.true_divide(x, y)
     return values.cast(found, x.dtype) if getattr(x, "dtype", None) == getattr(y, "dtype", 0) else found
@@ -297,7 +299,7 @@ def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> Any:
 div_rn = fdiv
 
 
-def umulhi(x: Any, y: Any) -> tensor:
+def umulhi(x: _Operand, y: _Operand) -> tensor:
     """Return the upper 32 bits of the product of two 32-bit integers."""
     return random.high_product(_as_tensor(x), _as_tensor(y))
 
@@ -307,7 +309,9 @@ def cdiv(x: Any, div: Any) -> tensor:
     return _as_tensor((x + div - 1) // div)
 
 
-def softmax(x: tensor, dim: Any = None, keep_dims: bool = False, ieee_rounding: bool = False) -> Any:
+def softmax(
+    x: tensor, dim: SupportsIndex | None = None, keep_dims: bool = False, ieee_rounding: bool = False
+) -> tensor:
     """Return exp(x) divided by its sum along an axis, the first one by default."""
     axis = 0 if dim is None else dim
     shifted = exp(x - max(x, axis, keep_dims=True))
@@ -331,7 +335,7 @@ philox, randint4x, randint, rand, randn, rand4x, randn4x = (
 )  # fmt: skip
 
 
-def multiple_of(input: Any, values: Any) -> Any:
+def multiple_of(input: Any, values: object) -> Any:
     """Return `input`: a hint to the compiler, without effect here."""
     return input
 
@@ -339,7 +343,7 @@ def multiple_of(input: Any, values: Any) -> Any:
 max_contiguous = max_constancy = multiple_of
 
 
-def assume(cond: Any) -> None:
+def assume(cond: object) -> None:
     """Ignore a hint to the compiler."""
 
 
@@ -352,32 +356,34 @@ def debug_barrier() -> None:
     """Ignore a barrier between threads: a program runs as a whole here."""
 
 
-def static_assert(cond: Any, msg: Any = "") -> None:
+def static_assert(cond: object, msg: object = "") -> None:
     """Raise an AssertionError while tracing if a constexpr is false."""
     if not cond:
         raise AssertionError(f"static_assert: {getattr(msg, 'value', msg)}")
 
 
-def device_assert(cond: Any, msg: Any = "", mask: Any = None) -> None:
+def device_assert(cond: _Operand, msg: object = "", mask: _Operand | None = None) -> None:
     """Report a finding in `kernel.check` where the condition is false; ignored elsewhere, as by Triton by default."""
-    if current().execution is not None:
-        current().execution.asserted(values.as_mask(cond), None if mask is None else values.as_mask(mask), msg)
+    if (execution := current().execution) is not None:
+        execution.asserted(values.as_mask(cond), None if mask is None else values.as_mask(mask), msg)
 
 
-def device_print(prefix: Any, *args: Any, hex: bool = False) -> None:
+def device_print(prefix: object, *args: object, hex: bool = False) -> None:
     """Print in `kernel.check`, which executes programs one by one; ignored elsewhere."""
-    if current().execution is not None:
-        current().execution.printed([prefix, *args])
+    if (execution := current().execution) is not None:
+        execution.printed([prefix, *args])
 
 
-def static_print(*args: Any, **named: Any) -> None:
+def static_print(*args: object, **named: object) -> None:
     """Ignore what should be printed while tracing."""
 
 
 class range(Range):
     """Range of a `for`; hints to the compiler are ignored."""
 
-    def __init__(self, arg1: Any, arg2: Any = None, step: Any = None, **hints: Any) -> None:
+    def __init__(
+        self, arg1: _Operand, arg2: _Operand | None = None, step: _Operand | None = None, **hints: object
+    ) -> None:
         bounds = [b for b in (arg1, arg2, step) if b is not None]
         if arg2 is None and step is not None:
             bounds = [0, arg1, step]
@@ -387,7 +393,7 @@ class range(Range):
 class static_range(Range):
     """Range of a `for` that is unrolled."""
 
-    def __init__(self, *bounds: Any) -> None:
+    def __init__(self, *bounds: _Operand) -> None:
         super().__init__(*bounds, unrolled=True)
 
 
@@ -399,7 +405,7 @@ def _largest(*given: Any) -> Any:
     return functools.reduce(maximum, given[0] if len(given) == 1 else given)
 
 
-def _number(kind: dtype, python: Any) -> Callable[[Any], Any]:
+def _number(kind: dtype, python: Callable[[Any], int | float]) -> Callable[[_Operand], tensor | int | float]:
     return lambda x: values.cast(x, kind) if isinstance(x, tensor) and x.uniform() is None else python(x)
 
 
@@ -415,10 +421,6 @@ BUILTINS |= {
 }
 
 
-def _convert(self: tensor, dtype: Any, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
-    return values.cast(self, _as_type(dtype), bitcast, fp_downcast_rounding)
-
-
 for _function_ in (
     sum, max, min, argmax, argmin, cumsum, cumprod, reduce, associative_scan, reshape, permute, trans, split, view,
     ravel, expand_dims, broadcast_to, exp, exp2, log, log2, sqrt, rsqrt, sin, cos, erf, floor, ceil, sigmoid, abs,
@@ -430,7 +432,7 @@ for _function_ in (
     permute, trans, expand_dims, broadcast_to,
 ):  # fmt: skip
     setattr(Pointer, _function_.__name__, _function_)
-_MORE = {"to": _convert, "cast": _convert, "T": property(trans), "view": view}
+_MORE: dict[str, Any] = {"to": cast, "cast": cast, "T": property(trans), "view": view}
 _MORE |= {"logical_and": values.logical_and, "logical_or": values.logical_or}
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -14,12 +14,11 @@ from fnjax.triton.interpreter.interpreter import to_tensors
 from fnjax.triton.interpreter.source import Source
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Shape
 from fnjax.triton.values.arithmetic import as_tensor
-from fnjax.triton.values.blocks import Descriptor
+from fnjax.triton.values.blocks import Descriptor, Offsets
 from fnjax.triton.values.products import dot_scaled
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.tensor import Operand, Tensor
 from fnjax.triton.values.types import constexpr
 
 CONSTEXPR_0 = constexpr(0)
@@ -28,27 +27,27 @@ NAMES += ["inline_asm_elementwise", "_aggregate", "_log2", "_unwrap_if_constexpr
 NAMES += ["_experimental_descriptor_load", "_experimental_descriptor_store"]
 
 
-def add(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
+def add(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
     """Return x + y."""
     return as_tensor(x) + y
 
 
-def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
+def sub(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
     """Return x - y."""
     return as_tensor(x) - y
 
 
-def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> Any:
+def mul(x: Operand, y: Operand, sanitize_overflow: bool = True) -> Tensor:
     """Return x * y."""
     return as_tensor(x) * y
 
 
-def get_int_dtype(bitwidth: Any, signed: Any) -> Any:
+def get_int_dtype(bitwidth: int, signed: bool) -> Any:
     """Return the type of integers with this many bits."""
     return getattr(types, f"{'int' if signed or bitwidth == 1 else 'uint'}{bitwidth}")
 
 
-def _unwrap_if_constexpr(value: Any) -> Any:
+def _unwrap_if_constexpr(value: object) -> Any:
     """Return the value that a constexpr wraps; other values as they are."""
     return value.value if isinstance(value, constexpr) else value
 
@@ -56,7 +55,7 @@ def _unwrap_if_constexpr(value: Any) -> Any:
 _constexpr_to_value = _unwrap_if_constexpr
 
 
-def _log2(i: Any) -> Any:
+def _log2(i: int | constexpr) -> int:
     """Return the binary logarithm of a power of two."""
     return int(math.log2(_unwrap_if_constexpr(i)))
 
@@ -64,7 +63,7 @@ def _log2(i: Any) -> Any:
 class constexpr_function:
     """Function of plain Python that kernels may call with constexprs: `@triton.constexpr_function`."""
 
-    def __init__(self, fn: Any) -> None:
+    def __init__(self, fn: Callable[..., Any]) -> None:
         self.fn = fn
         functools.update_wrapper(self, fn)
         self.__module__ = __name__  # kernels may read it
@@ -82,7 +81,7 @@ class constexpr_function:
         return self.fn(*known[0], **dict(zip(named, known[1], strict=True)))
 
 
-def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
+def map_elementwise(scalar_fn: Callable[..., Any], *args: Operand, pack: int | constexpr = 1) -> Any:
     """Return what a function of scalars returns for each element; its `if` and `return` are taken element by element.
 
     Args:
@@ -102,8 +101,14 @@ def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
 
 
 def inline_asm_elementwise(
-    asm: Any, constraints: Any, args: Any, dtype: Any, is_pure: Any, pack: Any, substitute: Any = None
-) -> Any:
+    asm: object,
+    constraints: object,
+    args: Sequence[Operand],
+    dtype: Any,
+    is_pure: object,
+    pack: object,
+    substitute: Any = None,
+) -> Tensor | tuple[Tensor, ...]:
     """Return what `substitute` returns for the arguments: the text of the assembly is for one kind of GPU.
 
     Args:
@@ -132,17 +137,19 @@ def inline_asm_elementwise(
     return cast if isinstance(dtype, tuple | list) else cast[0]
 
 
-def _experimental_descriptor_load(desc_pointer: Any, offsets: Any, shape: Shape, dtype: Any) -> Any:
+def _experimental_descriptor_load(
+    desc_pointer: object, offsets: Offsets, shape: object, dtype: types.TypeLike
+) -> Tensor:
     """Return the block of a descriptor at these offsets: Triton's older name of `desc.load`."""
     return values.cast(_descriptor(desc_pointer).load(offsets), types.as_type(dtype))
 
 
-def _experimental_descriptor_store(desc_pointer: Any, value: Any, offsets: Any) -> None:
+def _experimental_descriptor_store(desc_pointer: object, value: Operand, offsets: Offsets) -> None:
     """Store a block through a descriptor at these offsets: Triton's older name of `desc.store`."""
     _descriptor(desc_pointer).store(offsets, value)
 
 
-def _descriptor(given: Any) -> Any:
+def _descriptor(given: object) -> Descriptor:
     if not isinstance(given, Descriptor):
         raise TypeError(
             f"a descriptor is needed, not {given!r}: pass fnjax.triton.tools.tensor_descriptor.TensorDescriptor"

@@ -18,17 +18,17 @@ from fnjax.triton.language import _libdevice_bits
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import rounding
 from fnjax.triton.values.arithmetic import as_tensor
-from fnjax.triton.values.tensor import Tensor, canonical
-from fnjax.triton.values.types import float32, int1, int32, int64
+from fnjax.triton.values.tensor import Operand, Tensor, canonical
+from fnjax.triton.values.types import dtype, float32, int1, int32, int64
 
 
-def _sin_pi(x: Any) -> Any:
+def _sin_pi(x: jax.Array) -> jax.Array:
     """Return sin(πx) for x from -1 to 1, exact at multiples of 1/2."""
     near = jnp.where(jnp.abs(x) > 0.5, jnp.copysign(1 - jnp.abs(x), x), x)
     return jnp.sin(near * jnp.asarray(math.pi, x.dtype))
 
 
-def _scaled_erfc(x: Any) -> Any:
+def _scaled_erfc(x: jax.Array) -> jax.Array:
     """Return exp(x²) erfc(x); above 5, where erfc vanishes, by its asymptotic series (DLMF 7.12.1)."""
     large = jnp.maximum(x, 5)
     term, series = jnp.ones_like(x), jnp.ones_like(x)
@@ -41,7 +41,7 @@ def _scaled_erfc(x: Any) -> Any:
     )
 
 
-def _ieee_remainder(x: Any, y: Any) -> Any:
+def _ieee_remainder(x: jax.Array, y: jax.Array) -> jax.Array:
     """Return x - ny, where n is the integer nearest to x / y, of two equally near the even one."""
     size = jnp.abs(y)
     rest = lax.rem(jnp.abs(x), 2 * size)
@@ -49,12 +49,13 @@ def _ieee_remainder(x: Any, y: Any) -> Any:
     return jnp.copysign(1, x) * (rest - turns * size)
 
 
-def _is_zero(x: Any) -> Any:
+def _is_zero(x: jax.Array) -> jax.Array:
     """Return True for zeros, not for the subnormal numbers that XLA takes for zeros."""
-    return rounding.exponent(x) < rounding.finfo(x.dtype).minexp - rounding.finfo(x.dtype).nmant
+    limits = rounding.finfo(x.dtype)
+    return jnp.less(rounding.exponent(x), limits.minexp - limits.nmant)
 
 
-def _integer_logb(x: Any) -> Any:
+def _integer_logb(x: jax.Array) -> jax.Array:
     """Return the binary exponent; of infinity the largest integer, of zero and NaN the smallest, as in CUDA."""
     limits = np.iinfo(np.int32)
     special = jnp.where(jnp.isinf(x), limits.max, limits.min)
@@ -85,7 +86,7 @@ _ONE = {
 _FAST = {"fast_expf": "exp", "fast_exp10f": "exp10", "fast_logf": "log", "fast_log2f": "log2", "fast_log10f": "log10"}
 _FAST |= {"fast_dividef": "div_rn", "fast_powf": "pow", "fma_rn": "fma", "scalbn": "ldexp"}
 _FAST |= {"fast_sinf": "sin", "fast_cosf": "cos", "fast_tanf": "tan", "fast_tanhf": "tanh"}
-_TWO: dict[str, Any] = {
+_TWO: dict[str, Callable[..., jax.Array]] = {
     "pow": jnp.power,
     "atan2": jnp.arctan2,
     "fmod": lax.rem,
@@ -100,20 +101,20 @@ _NORMS = {"norm3d": 3, "norm4d": 4, "rnorm3d": 3, "rnorm4d": 4}
 _SAME = ("abs", "fdiv", "div_rn", "fma", "umulhi", "cdiv", "max", "min")
 
 
-def _floats(x: Any) -> Tensor:
+def _floats(x: Operand) -> Tensor:
     x = as_tensor(x)
     return x if x.dtype.is_floating() else values.cast(x, float32)
 
 
-def _one(function: Any) -> Callable[..., Tensor]:
+def _one(function: Callable[[jax.Array], jax.Array]) -> Callable[..., Tensor]:
     """Return a language function of one float argument that applies a function of JAX."""
     return lambda x: values.unary(function, _floats(x))
 
 
-def _two(function: Any) -> Callable[..., Tensor]:
+def _two(function: Callable[..., jax.Array]) -> Callable[..., Tensor]:
     """Return a language function of two float arguments that applies a function of JAX; integers become float32."""
 
-    def operate(x: Any, y: Any) -> Any:
+    def operate(x: Operand, y: Operand) -> Tensor:
         x, y, kind = values.to_common_type(x, y)
         if kind.is_int():
             x, y, kind = values.cast(x, float32), values.cast(y, float32), float32
@@ -122,10 +123,10 @@ def _two(function: Any) -> Callable[..., Tensor]:
     return operate
 
 
-def _truth_of(function: Any, kind: Any = int1) -> Callable[[Any], Tensor]:
+def _truth_of(function: Callable[..., jax.Array], kind: dtype = int1) -> Callable[[Operand], Tensor]:
     """Return a language function of one float argument with a mask, or an integer, as its result."""
 
-    def operate(x: Any) -> Any:
+    def operate(x: Operand) -> Tensor:
         x = _floats(x)
         return Tensor(function(x.array()).astype(canonical(kind)), kind, x.shape)
 
@@ -182,16 +183,16 @@ def __getattr__(name: str) -> Any:
 def _norm(name: str) -> Callable[..., Tensor]:
     """Return the length of a vector of three or four floats, or its reciprocal."""
 
-    def operate(*parts: Any) -> Any:
+    def operate(*parts: Operand) -> Tensor:
         floats = [_floats(p) for p in parts]
         if len(floats) != _NORMS[name]:
             raise TypeError(f"libdevice.{name} takes {_NORMS[name]} numbers, not {len(floats)}")
         length = values.unary(jnp.sqrt, functools.reduce(values.add, (p * p for p in floats)))
-        return 1.0 / length if name.startswith("r") else length
+        return values.true_divide(1.0, length) if name.startswith("r") else length
 
     return operate
 
 
-def _first_bit(x: Any) -> Any:
+def _first_bit(x: jax.Array) -> jax.Array:
     """Return the position of the lowest bit that is set, counted from 1; 0 for 0."""
     return jnp.where(x == 0, 0, lax.population_count((x & -x) - 1) + 1).astype(jnp.int32)

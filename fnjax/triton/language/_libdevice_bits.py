@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import jax.numpy as jnp
@@ -12,11 +13,12 @@ import numpy as np
 
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import random
+from fnjax.triton.values.affine import Array
 from fnjax.triton.values.arithmetic import as_tensor, cast
-from fnjax.triton.values.tensor import canonical, needs_64_bits
+from fnjax.triton.values.tensor import Operand, Tensor, canonical, needs_64_bits
 from fnjax.triton.values.types import dtype, float32, float64, int32, int64, uint32, uint64
 
-Operation = Callable[..., Any]
+Operation = Callable[..., Tensor]
 _KINDS = {
     "int": int32,
     "uint": uint32,
@@ -62,12 +64,12 @@ def _convert(name: str, source: dtype, target: dtype, mode: str) -> Operation:
     return lambda x: _signed(cast(values.unary(_ROUNDED[mode], cast(x, source)), target))
 
 
-def _signed(x: Any) -> Any:
+def _signed(x: Tensor) -> Tensor:
     """Return unsigned integers as signed ones with the same bits: Triton declares libdevice's results so."""
     return cast(x, {uint32: int32, uint64: int64}.get(x.dtype, x.dtype))
 
 
-def _wide(x: Any, name: str) -> Any:
+def _wide(x: Tensor, name: str) -> Tensor:
     """Return a value whose bits are read; those of 64 bits need JAX's 64-bit numbers.
 
     Raises:
@@ -78,7 +80,7 @@ def _wide(x: Any, name: str) -> Any:
     return x
 
 
-def _integers(*given: Any) -> list[Any]:
+def _integers(*given: Operand) -> list[Tensor]:
     """Return integers in their common type, with at least 32 bits."""
     tensors = [as_tensor(x) for x in given]
     kind = uint32 if all(t.dtype == uint32 for t in tensors) else int32
@@ -87,7 +89,7 @@ def _integers(*given: Any) -> list[Any]:
     return [cast(t, kind) for t in tensors]
 
 
-def _mulhi(x: Any, y: Any) -> Any:
+def _mulhi(x: Operand, y: Operand) -> Tensor:
     x, y = (_wide(v, "mulhi") for v in _integers(x, y))
     if x.dtype.primitive_bitwidth == 64:
         raise TypeError("libdevice.mulhi of 64-bit integers is not available: multiply by halves")
@@ -98,34 +100,34 @@ def _mulhi(x: Any, y: Any) -> Any:
     return cast(high - correction - values.where(y < 0, cast(x, uint32), as_tensor(0, uint32)), int32)
 
 
-def _mul24(x: Any, y: Any) -> Any:
+def _mul24(x: Operand, y: Operand) -> Tensor:
     x, y = _integers(x, y)
     return ((x << 8) >> 8) * ((y << 8) >> 8)
 
 
-def _hadd(x: Any, y: Any) -> Any:
+def _hadd(x: Operand, y: Operand) -> Tensor:
     x, y = _integers(x, y)
     return (x & y) + ((x ^ y) >> 1)
 
 
-def _rhadd(x: Any, y: Any) -> Any:
+def _rhadd(x: Operand, y: Operand) -> Tensor:
     x, y = _integers(x, y)
     return (x | y) - ((x ^ y) >> 1)
 
 
-def _sad(x: Any, y: Any, z: Any) -> Any:
+def _sad(x: Operand, y: Operand, z: Operand) -> Tensor:
     x, y = _integers(x, y)
     return _signed(cast(values.where(x > y, x - y, y - x), uint32) + cast(z, uint32))
 
 
-def _brev(x: Any) -> Any:
+def _brev(x: Operand) -> Tensor:
     (x,) = _integers(x)
     _wide(x, "brev")
     bits = x.dtype.primitive_bitwidth
 
-    def reverse(xp: Any, a: Any) -> Any:
+    def reverse(xp: ModuleType, a: Array) -> Array:
         unsigned = a.astype(np.uint64 if bits == 64 else np.uint32)
-        found = xp.zeros_like(unsigned)
+        found: Array = xp.zeros_like(unsigned)
         for i in range(bits):
             one = (unsigned >> np.asarray(i, unsigned.dtype)) & np.asarray(1, unsigned.dtype)
             found = found | (one << np.asarray(bits - 1 - i, unsigned.dtype))
@@ -134,9 +136,9 @@ def _brev(x: Any) -> Any:
     return values.compute(reverse, x.dtype, x)
 
 
-def _byte_perm(x: Any, y: Any, selector: Any) -> Any:
-    def choose(xp: Any, x: Any, y: Any, selector: Any) -> Any:
-        found = xp.zeros_like(x)
+def _byte_perm(x: Operand, y: Operand, selector: Operand) -> Tensor:
+    def choose(xp: ModuleType, x: Array, y: Array, selector: Array) -> Array:
+        found: Array = xp.zeros_like(x)
         for i in range(4):
             at = (selector >> np.uint32(4 * i)) & np.uint32(7)
             word = xp.where(at < 4, x, y)
@@ -146,7 +148,7 @@ def _byte_perm(x: Any, y: Any, selector: Any) -> Any:
     return _signed(values.compute(choose, uint32, *(cast(v, uint32) for v in (x, y, selector))))
 
 
-def _hiloint2double(high: Any, low: Any) -> Any:
+def _hiloint2double(high: Operand, low: Operand) -> Tensor:
     high, low = (_wide(cast(x, kind), "hiloint2double") for x, kind in ((high, int64), (cast(low, uint32), int64)))
     return cast((high << 32) | low, float64, bitcast=True)
 

@@ -10,15 +10,26 @@ import contextlib
 import dataclasses
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any, Protocol, TypeVar
 
+import jax
 import numpy as np
 
 Shape = tuple[int, ...]
+Array = np.ndarray | jax.Array  # NumPy's where its values are known while tracing
+OneArray = TypeVar("OneArray", np.ndarray, jax.Array, Array)  # of one kind, which a function keeps
 MANY = 2**31 - 1  # the largest value of the variable of a loop whose number of iterations is not known
 GRID = 3  # axes that a grid may have
 MOST = 5  # leading axes that values may have, before those of the block: axes of the grid (some split) and of loops
+
+
+class ArrayMap(Protocol):
+    """Function of arrays that returns NumPy's for NumPy's, and JAX's for JAX's."""
+
+    def __call__(self, array: OneArray, /) -> OneArray:
+        """Return the changed array."""
 
 
 class _Leading(threading.local):
@@ -52,14 +63,14 @@ class LoopVariable:
     """Loop variable, with its first and last value, both included.
 
     Attributes:
-        value: its value: a traced scalar, or an array of `MOST` axes along `axis`.
+        value: its value: a traced scalar, or an array of `MOST` axes along `axis`; None in `range`.
         low: its smallest value.
         high: its largest value.
         axis: the leading axis that its loop is vectorised along; None where the loop is traced sequentially and only
             the range of the variable is known.
     """
 
-    def __init__(self, value: Any, low: Any, high: Any, axis: Any = None) -> None:
+    def __init__(self, value: Any, low: int, high: int, axis: int | None = None) -> None:
         self.value, self.low, self.high, self.axis = value, low, high, axis
 
     @functools.cached_property
@@ -67,15 +78,25 @@ class LoopVariable:
         """The variable without its value where that is a tracer."""
         return LoopVariable(None, self.low, self.high) if self.axis is None else self
 
-    @classmethod
-    def along(cls, axis: Any, size: int) -> Any:
+    @staticmethod
+    def along(axis: int, size: int) -> VectorVariable:
         """Return the variable of a loop with `size` iterations that is vectorised along a leading axis."""
-        return cls(along_axis(np.arange(size, dtype=np.int64), axis, MOST), 0, size - 1, axis)
+        return VectorVariable(along_axis(np.arange(size, dtype=np.int64), axis, MOST), 0, size - 1, axis)
 
 
-def along_axis(numbers: np.ndarray[Any, Any], axis: Any, rank: int) -> Any:
+class VectorVariable(LoopVariable):
+    """Loop variable of a vectorised loop: its values are known."""
+
+    value: np.ndarray
+    axis: int
+
+
+def along_axis(numbers: np.ndarray, axis: int, rank: int) -> np.ndarray:
     """Return a vector reshaped to run along one of `rank` leading axes, with size 1 along the others."""
     return numbers.reshape([len(numbers) if d == axis else 1 for d in range(rank)])
+
+
+Terms = tuple[tuple[LoopVariable, int], ...]  # pairs of loop variable and coefficient
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,13 +109,13 @@ class Affine:
         base: int64 array over the leading axes, of size 1 along those that it does not depend on.
         shape: the block's.
         strides: one for each axis of the block.
-        terms: pairs of loop variable and coefficient.
+        terms: loop variables with their coefficients.
     """
 
     base: np.ndarray
-    shape: tuple[int, ...] = ()
+    shape: Shape = ()
     strides: tuple[int, ...] = ()
-    terms: tuple[tuple[LoopVariable, int], ...] = ()
+    terms: Terms = ()
 
     def plus(self, other: Affine) -> Affine:
         """Return the sum of two expressions; their shapes are broadcast."""
@@ -137,7 +158,7 @@ class Affine:
         spans += [(c * variable.low, c * variable.high) for variable, c in self.terms]
         return low + sum(min(s) for s in spans), high + sum(max(s) for s in spans)
 
-    def reshaped(self, shape: Any, strides: Any) -> Affine:
+    def reshaped(self, shape: Sequence[int], strides: Sequence[int]) -> Affine:
         """Return the same expression for a block of another shape, with new strides."""
         return dataclasses.replace(self, shape=tuple(shape), strides=tuple(strides))
 
@@ -147,7 +168,7 @@ class Affine:
         return all(variable.axis is not None for variable, _ in self.terms)
 
     @property
-    def traced_variables(self) -> tuple[tuple[LoopVariable, int], ...]:
+    def traced_variables(self) -> Terms:
         """The loop variables of sequentially traced loops, with their coefficients."""
         return tuple((variable, c) for variable, c in self.terms if variable.axis is None)
 
@@ -157,7 +178,7 @@ class Affine:
         base = self.base.reshape(self.base.shape + (1,) * (MOST - self.base.ndim))
         return dataclasses.replace(self, base=base, terms=tuple(held))
 
-    def map_leading(self, change: Callable[[Any], Any]) -> Affine:
+    def map_leading(self, change: ArrayMap) -> Affine:
         """Return the expression with its leading axes changed by a function of arrays."""
         return dataclasses.replace(self, base=change(self.base))
 
@@ -170,7 +191,7 @@ class Affine:
         )
         return lead + tuple(n if s else 1 for n, s in zip(self.shape, self.strides, strict=True))
 
-    def array(self, xp: Any) -> Any:
+    def array(self, xp: ModuleType) -> Array:
         """Return its values, leading axes before the block's; of size 1 along axes that it does not depend on.
 
         Args:
@@ -191,7 +212,7 @@ class Affine:
         return out
 
 
-def constant(value: Any) -> Affine:
+def constant(value: int) -> Affine:
     """Return an integer, the same for all programs, as an affine expression."""
     return Affine(np.full((1,) * leading(), int(value), np.int64))
 
@@ -214,12 +235,12 @@ def recognise(array: np.ndarray, shape: tuple[int, ...]) -> Affine | None:
     return affine if np.array_equal(np.broadcast_to(affine.array(np), array.shape), array) else None
 
 
-def _same_rank(a: Any, b: Any) -> Any:
+def _same_rank(a: Affine, b: Affine) -> tuple[Affine, Affine]:
     """Return both expressions with equally many axes; new axes are added in front, as in broadcasting."""
     assert a.base.ndim == b.base.ndim, "a value is used with other leading axes than it was made with"
     rank = max(len(a.shape), len(b.shape))
 
-    def wide(affine: Affine) -> Any:
+    def wide(affine: Affine) -> Affine:
         missing = rank - len(affine.shape)
         return affine.reshaped((1,) * missing + affine.shape, (0,) * missing + affine.strides)
 

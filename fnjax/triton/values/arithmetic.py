@@ -7,7 +7,8 @@ operations.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any
 
 import jax
@@ -17,12 +18,13 @@ from jax import lax
 
 from fnjax._primitives.division import quotient
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import MANY, Affine, Shape, constant, leading, recognise
+from fnjax.triton.values.affine import MANY, Affine, Array, Shape, constant, leading, recognise
 from fnjax.triton.values.rounding import rounded
 from fnjax.triton.values.state import current_execution
 from fnjax.triton.values.tensor import (
     KNOWN_LIMIT,
     Concatenated,
+    Operand,
     Tensor,
     aligned,
     as_block,
@@ -46,7 +48,7 @@ def of_affine(affine: Affine, kind: types.dtype) -> Tensor:
     return Tensor(None, kind, affine.shape, affine=affine)
 
 
-def of_data(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
+def of_data(data: Array, kind: types.dtype, shape: Shape) -> Tensor:
     """Return a tensor from an array (leading axes before the block's); known affine integers get their expression."""
     if isinstance(data, np.ndarray) and kind.kind in "iu" and data.size:
         if data.dtype != kind.array:
@@ -57,7 +59,7 @@ def of_data(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
     return Tensor(data, kind, shape)
 
 
-def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
+def as_tensor(value: Operand, kind: types.dtype | None = None) -> Tensor:
     """Return a number or tensor as a tensor, in the type `kind` if given; TypeError for anything else."""
     value = getattr(value, "value", value) if not isinstance(value, Tensor) else value
     if isinstance(value, Tensor):
@@ -73,14 +75,16 @@ def as_tensor(value: Any, kind: types.dtype | None = None) -> Tensor:
     raise TypeError(f"a {type(value).__name__} is not a value of a kernel")
 
 
-def to_common_type(a: Any, b: Any, division: bool = False, weak: bool = True) -> tuple[Tensor, Tensor, types.dtype]:
+def to_common_type(
+    a: Operand, b: Operand, division: bool = False, weak: bool = True
+) -> tuple[Tensor, Tensor, types.dtype]:
     """Return both operands in their common type, and that type; TypeError where there is none.
 
     A Python number takes the type of the tensor (ValueError: it is out of its range), unless `weak` is False:
     comparisons, `minimum` and `maximum` make it a tensor of int32 or float32 first (core.py of Triton 3.5).
     """
     numbers = [not isinstance(x, Tensor) for x in (a, b)]
-    kinds = [types.type_of_number(_plain(x)) if n else x.dtype for x, n in zip((a, b), numbers, strict=True)]
+    kinds = [_type_of(x) for x in (a, b)]
     kind = types.promote(kinds[0], kinds[1], numbers[0] and weak, numbers[1] and weak, division)
     if weak and kind.kind in "iu" and kind is not types.int1:
         limits = np.iinfo(kind.array)
@@ -90,22 +94,27 @@ def to_common_type(a: Any, b: Any, division: bool = False, weak: bool = True) ->
     return as_tensor(a, kind), as_tensor(b, kind), kind
 
 
-def _plain(value: Any) -> Any:
+def _type_of(value: Operand) -> types.dtype:
+    return value.dtype if isinstance(value, Tensor) else types.type_of_number(_plain(value))
+
+
+def _plain(value: Operand) -> types.Number:
     value = getattr(value, "value", value)
     if not types.is_number(value):
         raise TypeError(f"a {type(value).__name__} is not an operand for a tensor")
     return value
 
 
-def compute(function: Any, kind: types.dtype, *tensors: Any, result: Any = None) -> Tensor:
+def compute(
+    function: Callable[..., Array], kind: types.dtype, *tensors: Tensor, result: types.dtype | None = None
+) -> Tensor:
     """Return `function(xp, *arrays)` of tensors of one type, elementwise, as a tensor.
 
     `xp` is `numpy` where all operands are known, so that the result stays known, up to `KNOWN_LIMIT` elements; else it
     is `jax.numpy`. `kind` is the type of the operands, and of the result unless `result` is given.
     """
-    found = by_parts(lambda *parts: compute(function, kind, *parts, result=result), *tensors)
-    if found is not None:
-        return found
+    if (parts := by_parts(lambda *parts: compute(function, kind, *parts, result=result), *tensors)) is not None:
+        return parts
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     known = all(t.known for t in tensors)
     arrays = [aligned(t.data if known else t.array(), len(shape)) for t in tensors]
@@ -114,12 +123,12 @@ def compute(function: Any, kind: types.dtype, *tensors: Any, result: Any = None)
         arrays = [for_jax(a, t.dtype) for a, t in zip(arrays, tensors, strict=True)]
     out = result or kind
     with np.errstate(all="ignore"):
-        found = function(np if known else jnp, *arrays)
-    known = known and not isinstance(found, jax.core.Tracer)  # there are functions that only JAX has
-    return of_data(np.asarray(found).astype(out.array) if known else found.astype(canonical(out)), out, shape)
+        data = function(np if known else jnp, *arrays)
+    known = known and not isinstance(data, jax.core.Tracer)  # there are functions that only JAX has
+    return of_data(np.asarray(data).astype(out.array) if known else data.astype(canonical(out)), out, shape)
 
 
-def report_narrowed(*tensors: Any) -> None:
+def report_narrowed(*tensors: Tensor) -> None:
     """Report to `kernel.check` known 64-bit integers that do not fit into the 32 bits that JAX has.
 
     Operations that depend on the upper bits call this: division, comparison, right shift, conversion to a float.
@@ -133,17 +142,14 @@ def report_narrowed(*tensors: Any) -> None:
                 execution.narrowed(tensor.dtype, data[outside])
 
 
-def _arithmetic(name: str) -> Callable[[Any, Any], Tensor]:
+def _arithmetic(name: str) -> Callable[[Operand, Operand], Tensor]:
     """Return an operator, by NumPy's name, that keeps affine operands affine where the result is."""
 
-    def operate(a: Any, b: Any) -> Tensor:
+    def operate(a: Operand, b: Operand) -> Tensor:
         a, b, kind = to_common_type(a, b)
         if kind.kind in "iu" and a.affine is not None and b.affine is not None:
-            affine = {
-                "add": lambda: a.affine.plus(b.affine),
-                "subtract": lambda: a.affine.plus(b.affine.negated()),
-                "multiply": lambda: a.affine.times(b.affine),
-            }[name]()
+            x, y = a.affine, b.affine
+            affine = x.times(y) if name == "multiply" else x.plus(y if name == "add" else y.negated())
             if affine is not None:
                 return of_affine(affine, kind)
         found = compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b)
@@ -156,15 +162,14 @@ def _arithmetic(name: str) -> Callable[[Any, Any], Tensor]:
 add, subtract, multiply = _arithmetic("add"), _arithmetic("subtract"), _arithmetic("multiply")
 
 
-def without_bfloat16(x: Any) -> Tensor:
+def without_bfloat16(x: Operand) -> Tensor:
     """Return bfloat16 as float32, since Triton neither compares nor scans bfloat16; other values as they are."""
     return cast(x, types.float32) if getattr(x, "dtype", None) == types.bfloat16 else as_tensor(x)
 
 
-def true_divide(a: Any, b: Any) -> Tensor:
+def true_divide(a: Operand, b: Operand) -> Tensor:
     """Return `a / b`: of two integers in float32, else in the type of the float operand."""
-    kinds = [x.dtype if isinstance(x, Tensor) else types.type_of_number(_plain(x)) for x in (a, b)]
-    if kinds[0].is_int() and kinds[1].is_int():
+    if _type_of(a).is_int() and _type_of(b).is_int():
         to_common_type(a, b, division=True)
         a, b, kind = as_tensor(a, types.float32), as_tensor(b, types.float32), types.float32
     else:
@@ -172,20 +177,21 @@ def true_divide(a: Any, b: Any) -> Tensor:
     return compute(lambda xp, x, y: x / y if xp is np else quotient(x, y, plain_derivative=True), kind, a, b)
 
 
-def _truncated(xp: Any, x: Any, y: Any) -> Any:
+def _truncated(xp: ModuleType, x: Array, y: Array) -> Array:
     if xp is not np:
         return lax.div(*jnp.broadcast_arrays(x, y))
     safe = np.where(y == 0, 1, y).astype(y.dtype)
-    return (x - np.fmod(x, safe)) // safe
+    found: Array = (x - np.fmod(x, safe)) // safe
+    return found
 
 
-def _remainder(xp: Any, x: Any, y: Any) -> Any:
+def _remainder(xp: ModuleType, x: Array, y: Array) -> Array:
     if xp is not np:
         return lax.rem(*jnp.broadcast_arrays(x, y))
     return np.fmod(x, np.where(y == 0, 1, y).astype(y.dtype) if x.dtype.kind in "iu" else y)
 
 
-def floor_divide(a: Any, b: Any) -> Tensor:
+def floor_divide(a: Operand, b: Operand) -> Tensor:
     """Return `a // b` of integers, rounded toward zero as in C; TypeError for other types."""
     a, b, kind = to_common_type(a, b, division=True)
     if not kind.is_int():
@@ -199,13 +205,13 @@ def floor_divide(a: Any, b: Any) -> Tensor:
     return compute(_truncated, kind, a, b)
 
 
-def _divides(affine: Affine, divisor: Any) -> bool:
+def _divides(affine: Affine, divisor: int) -> bool:
     """Return True where an integer divides every stride, coefficient and constant of an affine expression."""
     parts = [*affine.strides, *(c for _, c in affine.terms)]
     return not any(p % divisor for p in parts) and not (affine.base % divisor).any()
 
 
-def remainder(a: Any, b: Any) -> Tensor:
+def remainder(a: Operand, b: Operand) -> Tensor:
     """Return `a % b`, with the sign of `a` as in C."""
     a, b, kind = to_common_type(a, b, division=True)
     report_narrowed(a, b)
@@ -217,10 +223,10 @@ def remainder(a: Any, b: Any) -> Tensor:
     return compute(_remainder, kind, a, b)
 
 
-def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
+def _bitwise(name: str) -> Callable[[Operand, Operand], Tensor]:
     """Return a bitwise operator, by NumPy's name; of two masks, an and keeps conditions."""
 
-    def operate(a: Any, b: Any) -> Tensor:
+    def operate(a: Operand, b: Operand) -> Tensor:
         a, b, kind = to_common_type(a, b)
         if not kind.is_int():
             raise TypeError(f"{name} takes integers or booleans, not {kind}")
@@ -234,32 +240,28 @@ def _bitwise(name: str) -> Callable[[Any, Any], Tensor]:
 bitwise_and, bitwise_or, bitwise_xor = map(_bitwise, ("bitwise_and", "bitwise_or", "bitwise_xor"))
 
 
-def shift(a: Any, b: Any, left: bool) -> Tensor:
+def shift(a: Operand, b: Operand, left: bool) -> Tensor:
     """Return `a << b` or `a >> b` (signed: keeping the sign); TypeError where it needs 64 bits that JAX lacks."""
     a, b, kind = to_common_type(a, b)
     if left and a.affine is not None and (places := b.uniform()) is not None and 0 <= places < 63:
         affine = a.affine.times(constant(1 << places))
-        return of_affine(affine, kind)
+        if affine is not None:
+            return of_affine(affine, kind)
     if b.known and not a.known and canonical(kind).itemsize < kind.array.itemsize and (b.data >= 32).any():
         raise needs_64_bits(f"a shift of {kind} by {int(b.data.max())}")
     report_narrowed(*(b,) if left else (a, b))
     return compute(lambda xp, x, y: xp.left_shift(x, y) if left else xp.right_shift(x, y), kind, a, b)
 
 
-def logical_and(a: Any, b: Any) -> Tensor:
+def logical_and(a: Operand, b: Operand) -> Tensor:
     """Return the logical and of two masks; conditions are kept as affine expressions."""
     a, b = as_mask(a), as_mask(b)
     shape = np.broadcast_shapes(a.shape, b.shape)
     if is_all_true(a) or is_all_true(b):
         return broadcast(b if is_all_true(a) else a, shape)
     if a.conditions is not None or b.conditions is not None:
-        conditions, rests = (), []
-        for t in (a, b):
-            conditions += t.conditions or ()
-            if t.conditions is None:
-                rests.append(t)
-            elif t.rest is not None:
-                rests.append(t.rest)
+        conditions = (*(a.conditions or ()), *(b.conditions or ()))
+        rests = [rest for t in (a, b) if (rest := t if t.conditions is None else t.rest) is not None]
         rest = rests[0] if len(rests) == 1 else None
         if len(rests) == 2:
             rest = compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, *rests)
@@ -267,30 +269,30 @@ def logical_and(a: Any, b: Any) -> Tensor:
     return compute(lambda xp, x, y: xp.logical_and(x, y), types.int1, a, b)
 
 
-def is_all_true(value: Any) -> bool:
+def is_all_true(value: Tensor) -> bool:
     """Return True where a mask is known to hold for all lanes."""
     if value.conditions is not None:
         return value.rest is None and all(affine.limits()[0] >= 0 for affine in value.conditions)
     return isinstance(value._data, np.ndarray) and bool(value._data.all())
 
 
-def is_all_false(value: Any) -> bool:
+def is_all_false(value: Tensor) -> bool:
     """Return True for conditions of which one holds for no lane."""
     return value.conditions is not None and any(affine.limits()[1] < 0 for affine in value.conditions)
 
 
-def logical_or(a: Any, b: Any) -> Tensor:
+def logical_or(a: Operand, b: Operand) -> Tensor:
     """Return the logical or of two masks."""
     return compute(lambda xp, x, y: xp.logical_or(x, y), types.int1, as_mask(a), as_mask(b))
 
 
-def as_mask(value: Any) -> Tensor:
+def as_mask(value: Operand) -> Tensor:
     """Return the mask of the values that are not zero; masks as they are."""
     mask = as_tensor(value)
     return mask if mask.dtype.is_bool() else compare("not_equal", mask, as_tensor(0, mask.dtype))
 
 
-def logical_not(value: Any) -> Tensor:
+def logical_not(value: Operand) -> Tensor:
     """Return the logical not of a mask; the logical not of a single condition is again a condition."""
     value = as_mask(value)
     if value.conditions is not None and value.rest is None and len(value.conditions) == 1:
@@ -299,7 +301,7 @@ def logical_not(value: Any) -> Tensor:
     return compute(lambda xp, x: xp.logical_not(x), types.int1, value)
 
 
-def compare(name: str, a: Any, b: Any) -> Tensor:
+def compare(name: str, a: Operand, b: Operand) -> Tensor:
     """Return the mask of a comparison (NumPy's name of it); between affine expressions it is a list of conditions."""
     a, b, kind = to_common_type(a, b, weak=False)
     report_narrowed(a, b)
@@ -322,7 +324,7 @@ def compare(name: str, a: Any, b: Any) -> Tensor:
     return compute(lambda xp, x, y: getattr(xp, name)(x, y), kind, a, b, result=types.int1)
 
 
-def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = None) -> Tensor:
+def cast(value: Operand, kind: types.TypeLike, bitcast: bool = False, rounding: str | None = None) -> Tensor:
     """Return a value in another type, rounded or wrapped as Triton does; with `bitcast`, reinterpret its bits.
 
     `rounding` "rtz" rounds to 16-bit floats toward zero. Pointers, and a bitcast to another width, are a TypeError.
@@ -362,7 +364,7 @@ def cast(value: Any, kind: Any, bitcast: bool = False, rounding: str | None = No
     return found
 
 
-def where(condition: Any, a: Any, b: Any) -> Tensor:
+def where(condition: Operand, a: Operand, b: Operand) -> Tensor:
     """Return elements of `a` where the mask holds, else of `b`; a Python number takes the type of the other operand."""
     condition = as_mask(condition)
     a, b, kind = to_common_type(a, b)
@@ -374,7 +376,7 @@ def where(condition: Any, a: Any, b: Any) -> Tensor:
     return compute(lambda xp, c, x, y: xp.where(c, x, y), kind, condition, broadcast(a, shape), b)
 
 
-def broadcast(value: Any, shape: Any) -> Tensor:
+def broadcast(value: Operand, shape: Sequence[int]) -> Tensor:
     """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
     if np.broadcast_shapes(value.shape, shape) != shape:
@@ -390,7 +392,7 @@ def broadcast(value: Any, shape: Any) -> Tensor:
     return Tensor(aligned(value.data, len(shape)), value.dtype, shape)
 
 
-def unary(function: Any, value: Any, kinds: str = "f") -> Tensor:
+def unary(function: Callable[[jax.Array], jax.Array], value: Operand, kinds: str = "f") -> Tensor:
     """Return `function` of a tensor, elementwise; TypeError where the tensor's kind is not one of `kinds`."""
     value = as_tensor(value)
     if value.dtype.kind not in kinds:
@@ -410,11 +412,11 @@ def _invert(value: Tensor) -> Tensor:
     return logical_not(value) if value.dtype.is_bool() else compute(lambda xp, x: xp.invert(x), value.dtype, value)
 
 
-def _operator(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Any]:
+def _operator(function: Callable[[Operand, Operand], Tensor]) -> Callable[[Tensor, Operand], Any]:
     return lambda self, other: function(self, other) if _operand(other) else NotImplemented
 
 
-def _reflected(function: Callable[[Any, Any], Tensor]) -> Callable[[Any, Any], Tensor]:
+def _reflected(function: Callable[[Operand, Operand], Tensor]) -> Callable[[Tensor, Operand], Tensor]:
     return lambda self, other: function(other, self)
 
 
@@ -443,6 +445,6 @@ for _name, _unary in (("neg", _negative), ("invert", _invert), ("pos", as_tensor
     setattr(Tensor, f"__{_name}__", _unary)
 
 
-def _operand(value: Any) -> bool:
+def _operand(value: object) -> bool:
     value = getattr(value, "value", value)
     return isinstance(value, Tensor) or types.is_number(value)

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.affine import ArrayMap, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.independence import are_distinct
 from fnjax.triton.values.memory import active_lanes, everywhere, flat_lanes
-from fnjax.triton.values.pointers import Pointer, SelectedPointer
+from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
 from fnjax.triton.values.rows import update_rows
-from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Tensor, canonical
+from fnjax.triton.values.state import State, current
+from fnjax.triton.values.tensor import Operand, Tensor, canonical
 
-COMBINE = {
+COMBINE: dict[str, Callable[..., jax.Array]] = {
     "add": lambda old, new: old + new,
     "max": jnp.maximum,
     "min": jnp.minimum,
@@ -37,18 +38,18 @@ class UnusedOldValue(Tensor):
     def __init__(self, kind: types.dtype, shape: Shape) -> None:
         self._type, self.shape = kind, shape
 
-    def map_leading(self, change: Any) -> UnusedOldValue:
+    def map_leading(self, change: ArrayMap) -> UnusedOldValue:
         """Return itself: it holds no array."""
         return self
 
-    def _asked(self, *_: Any) -> None:
+    def _asked(self, *_: object) -> None:
         """Raise NeedsSequence: the old value is used."""
         raise NeedsSequence
 
     data = affine = conditions = rest = known = _data = property(_asked)
 
 
-def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any, sem: Any = None) -> Any:
+def update(name: str, pointer: AnyPointer, value: Operand, mask: Operand | None, sem: object = None) -> Tensor:
     """Apply an atomic operation to memory and return the old values.
 
     Args:
@@ -73,9 +74,10 @@ def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any,
     value = cast(as_tensor(value), pointer.element)
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     pointer = pointer[()] if not pointer.shape and shape == () else pointer
-    lanes = active_lanes(mask, pointer.shape)
+    lanes = active_lanes(state, mask, pointer.shape)
     if state.execution is not None:
-        return state.execution.atomic(name, pointer, lanes, value, None, sem)
+        found: Tensor = state.execution.atomic(name, pointer, lanes, value, None, sem)
+        return found
     memory = state.buffers[pointer.buffer]
     alone = state.in_sequence or all(n == 1 for n in state.grid)
     if alone and state.vectorized_loops:
@@ -83,59 +85,65 @@ def update(name: str, pointer: Pointer | SelectedPointer, value: Any, mask: Any,
     state.record_access(name, pointer.buffer, None, ())
     if not alone and name == "xchg":
         raise NeedsSequence
-    refuse_outside("updates", pointer, lanes, memory.shape[0])
+    refuse_outside(state, "updates", pointer, lanes)
     if not alone and name in ("add", "max", "min"):
-        updated = update_rows(name, pointer, value, lanes, memory)
+        updated = update_rows(state, name, pointer, value, lanes)
         if updated is not None:
             state.buffers[pointer.buffer] = updated
             return UnusedOldValue(pointer.element, pointer.shape)
-    index, data = flat_lanes(memory, pointer, lanes, value)
+    index, data = flat_lanes(state, pointer, lanes, value)
     data = data.astype(canonical(pointer.element))
     if not alone:
         state.buffers[pointer.buffer] = _at_once(name, memory, index, data)
         return UnusedOldValue(pointer.element, pointer.shape)
-    return _one_by_one(COMBINE[name], pointer, memory, index, data)
+    return _one_by_one(state, COMBINE[name], pointer, index, data)
 
 
-def _at_once(name: str, memory: Any, index: Any, data: Any) -> Any:
+def _at_once(name: str, memory: jax.Array, index: jax.Array, data: jax.Array) -> jax.Array:
     """Return memory after all lanes of all programs have applied the atomic; their order does not matter."""
     at = memory.at[index]
     if name in ("add", "max", "min"):
-        return getattr(at, name)(data, mode="drop")
+        new: jax.Array = getattr(at, name)(data, mode="drop")
+        return new
     if name == "xchg":
         return at.set(data, mode="drop")
     return _in_turn(COMBINE[name], memory, index, data)[0]
 
 
-def _in_turn(combine: Any, memory: Any, index: Any, *data: Any) -> Any:
+def _in_turn(
+    combine: Callable[..., jax.Array], memory: jax.Array, index: jax.Array, *data: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Apply an atomic lane after lane; return memory and the old value of each lane."""
 
-    def lane(i: Any, carry: Any) -> Any:
+    def lane(i: jax.Array, carry: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         held, old = carry
         before = held.at[index[i]].get(mode="fill", fill_value=0)
         return held.at[index[i]].set(combine(before, *(x[i] for x in data)), mode="drop"), old.at[i].set(before)
 
-    return lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
+    found: tuple[jax.Array, jax.Array] = lax.fori_loop(0, index.shape[0], lane, (memory, _old_values(memory, index)))
+    return found
 
 
-def _old_values(memory: Any, index: Any) -> Any:
+def _old_values(memory: jax.Array, index: jax.Array) -> jax.Array:
     """Return zeros for the old values; inside of shard_map they are device-varying where memory is."""
     return jnp.zeros(index.shape, memory.dtype) + jnp.zeros_like(memory, shape=())
 
 
-def _one_by_one(combine: Any, pointer: Pointer, memory: Any, index: Any, *data: Any) -> Any:
+def _one_by_one(
+    state: State, combine: Callable[..., jax.Array], pointer: Pointer, index: jax.Array, *data: jax.Array
+) -> Tensor:
     """Apply the atomic for one program, lanes in their order, and return the old values as a tensor."""
-    affine = pointer.offset.affine
+    affine, memory = pointer.offset.affine, state.buffers[pointer.buffer]
     if index.shape[0] == 1 or (affine is not None and are_distinct(zip(affine.strides, affine.shape, strict=True))):
         old = memory.at[index].get(mode="fill", fill_value=0)
         new = memory.at[index].set(combine(old, *data), mode="drop")
     else:
         new, old = _in_turn(combine, memory, index, *data)
-    current().buffers[pointer.buffer] = new
+    state.buffers[pointer.buffer] = new
     return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
-def compare_and_swap(pointer: Pointer, expected: Any, value: Any, sem: Any = None) -> Any:
+def compare_and_swap(pointer: Pointer, expected: Operand, value: Operand, sem: object = None) -> Tensor:
     """Store `value` where memory equals `expected`, lane after lane, and return the old values.
 
     Raises:
@@ -145,20 +153,21 @@ def compare_and_swap(pointer: Pointer, expected: Any, value: Any, sem: Any = Non
     """
     state = current()
     expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
-    lanes = active_lanes(None, pointer.shape)
+    lanes = active_lanes(state, None, pointer.shape)
     if state.execution is not None:
-        return state.execution.atomic("cas", pointer, lanes, value, expected, sem)
+        old: Tensor = state.execution.atomic("cas", pointer, lanes, value, expected, sem)
+        return old
     if not (state.in_sequence or all(n == 1 for n in state.grid)):
         raise NeedsSequence
     if state.vectorized_loops:
         raise NotVectorizable
     memory = state.buffers[pointer.buffer]
-    refuse_outside("updates", pointer, lanes, memory.shape[0])
-    index, data, wanted = flat_lanes(memory, pointer, lanes, value, expected)
+    refuse_outside(state, "updates", pointer, lanes)
+    index, data, wanted = flat_lanes(state, pointer, lanes, value, expected)
     data, wanted = data.astype(memory.dtype), wanted.astype(memory.dtype)
-    return _one_by_one(_swapped, pointer, memory, index, data, wanted)
+    return _one_by_one(state, _swapped, pointer, index, data, wanted)
 
 
-def _swapped(old: Any, new: Any, expected: Any) -> Any:
+def _swapped(old: jax.Array, new: jax.Array, expected: jax.Array) -> jax.Array:
     """Return what compare and swap leaves in memory."""
     return jnp.where(old == expected, new, old)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import dataclasses
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, SupportsIndex
 
 import jax
 import numpy as np
 
 from fnjax.triton.values import memory, types
-from fnjax.triton.values.affine import Affine, Shape, leading
+from fnjax.triton.values.affine import Affine, ArrayMap, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, of_affine
 from fnjax.triton.values.atomics import update
-from fnjax.triton.values.pointers import Pointer, SelectedPointer
-from fnjax.triton.values.tensor import Tensor
+from fnjax.triton.values.pointers import AnyPointer
+from fnjax.triton.values.tensor import Operand, Tensor
+
+Offsets = Sequence[Operand]  # one for each axis of the array
+Block = Sequence[SupportsIndex]
+CheckedAxes = Sequence[SupportsIndex] | SupportsIndex | types.constexpr | None  # `boundary_check`
 
 
 class _Fixed(tuple[Tensor, ...]):
@@ -40,7 +44,7 @@ def _is_same(a: Tensor, b: Tensor) -> bool:
 class BlockPointer:
     """Pointer to a block of an array with any number of axes (`tl.make_block_ptr`): a pytree of base and offsets."""
 
-    base: Any
+    base: AnyPointer
     sizes: tuple[Tensor, ...]
     strides: tuple[Tensor, ...]
     offsets: tuple[Tensor, ...]
@@ -62,7 +66,7 @@ class BlockPointer:
         sizes, strides, block_shape, padding = fixed
         return cls(parts[0], sizes, strides, parts[1], block_shape, padding)
 
-    def map_leading(self, change: Callable[[Any], Any]) -> BlockPointer:
+    def map_leading(self, change: ArrayMap) -> BlockPointer:
         """Return the block pointer with its leading axes changed by a function of arrays."""
         sizes, strides, offsets = (
             tuple(t.map_leading(change) for t in each) for each in (self.sizes, self.strides, self.offsets)
@@ -75,7 +79,7 @@ class BlockPointer:
         offsets = tuple(map(choose, self.offsets, other.offsets))
         return dataclasses.replace(self, base=choose(self.base, other.base), offsets=offsets)
 
-    def advance(self, offsets: Any) -> Any:
+    def advance(self, offsets: Offsets) -> BlockPointer:
         """Return the block pointer with `offsets` added to its own."""
         return advance(self, offsets)
 
@@ -85,49 +89,49 @@ class Descriptor(BlockPointer):
 
     dtype = property(lambda self: self.base.element)
 
-    def load(self, offsets: Any) -> Any:
+    def load(self, offsets: Offsets) -> Tensor:
         """Return the block at these offsets; elements outside of the array are zero or NaN."""
         return load_block(self._at(offsets), range(len(self.block_shape)), self.padding)
 
-    def store(self, offsets: Any, value: Any) -> None:
+    def store(self, offsets: Offsets, value: Operand) -> None:
         """Store a block at these offsets; elements outside of the array are dropped."""
         store_block(self._at(offsets), value, range(len(self.block_shape)))
 
-    def atomic_add(self, offsets: Any, value: Any) -> None:
+    def atomic_add(self, offsets: Offsets, value: Operand) -> None:
         """Add a block to memory at these offsets; elements outside of the array are dropped."""
         self._update("add", offsets, value)
 
-    def atomic_max(self, offsets: Any, value: Any) -> None:
+    def atomic_max(self, offsets: Offsets, value: Operand) -> None:
         """Replace memory at these offsets by its maximum with a block."""
         self._update("max", offsets, value)
 
-    def atomic_min(self, offsets: Any, value: Any) -> None:
+    def atomic_min(self, offsets: Offsets, value: Operand) -> None:
         """Replace memory at these offsets by its minimum with a block."""
         self._update("min", offsets, value)
 
-    def atomic_and(self, offsets: Any, value: Any) -> None:
+    def atomic_and(self, offsets: Offsets, value: Operand) -> None:
         """Replace memory at these offsets by its bitwise and with a block."""
         self._update("and", offsets, value)
 
-    def atomic_or(self, offsets: Any, value: Any) -> None:
+    def atomic_or(self, offsets: Offsets, value: Operand) -> None:
         """Replace memory at these offsets by its bitwise or with a block."""
         self._update("or", offsets, value)
 
-    def atomic_xor(self, offsets: Any, value: Any) -> None:
+    def atomic_xor(self, offsets: Offsets, value: Operand) -> None:
         """Replace memory at these offsets by its bitwise exclusive or with a block."""
         self._update("xor", offsets, value)
 
-    def gather(self, x_offsets: Any, y_offset: Any) -> Any:
+    def gather(self, x_offsets: Tensor, y_offset: Operand) -> Tensor:
         """Return one row of the array for each offset, from the column `y_offset` on; outside it is the padding."""
         pointer, mask = self._rows(x_offsets, y_offset)
         return memory.load(pointer, mask, float("nan") if self.padding == "nan" else 0)
 
-    def scatter(self, value: Any, x_offsets: Any, y_offset: Any) -> None:
+    def scatter(self, value: Operand, x_offsets: Tensor, y_offset: Operand) -> None:
         """Store one row of a block for each offset, from the column `y_offset` on; what is outside is dropped."""
         pointer, mask = self._rows(x_offsets, y_offset)
         memory.store(pointer, value, mask)
 
-    def _rows(self, x_offsets: Any, y_offset: Any) -> Any:
+    def _rows(self, x_offsets: Tensor, y_offset: Operand) -> tuple[AnyPointer, Tensor]:
         """Return the pointer to rows at any offsets, and the mask of the elements inside of the array.
 
         Raises:
@@ -140,28 +144,30 @@ class Descriptor(BlockPointer):
         inside = functools.reduce(logical_and, (rows >= 0, rows < self.sizes[0], columns >= 0, columns < self.sizes[1]))
         return self.base + _as_offset(rows) * self.strides[0] + columns * self.strides[1], inside
 
-    def _update(self, name: str, offsets: Any, value: Any) -> None:
+    def _update(self, name: str, offsets: Offsets, value: Operand) -> None:
         """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""
         pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
         update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
 
-    def _at(self, offsets: Any) -> Any:
+    def _at(self, offsets: Offsets) -> Descriptor:
         """Return the block pointer at these offsets."""
         return dataclasses.replace(self, offsets=tuple(map(_as_offset, offsets)))
 
 
-def _as_offset(value: Any) -> Tensor:
+def _as_offset(value: Operand) -> Tensor:
     return cast(as_tensor(value), types.int64)
 
 
-def make_block_ptr(base: Any, shape: Shape, strides: Any, offsets: Any, block_shape: Any, order: Any) -> Any:
+def make_block_ptr(
+    base: AnyPointer, shape: Offsets, strides: Offsets, offsets: Offsets, block_shape: Block, order: object
+) -> BlockPointer:
     """Return a pointer to a block of an array.
 
     Raises:
         TypeError: `base` is not a pointer.
         ValueError: the lengths of the other arguments differ.
     """
-    if not isinstance(base, Pointer | SelectedPointer):
+    if not isinstance(base, AnyPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
     sizes, steps, starts = (tuple(map(_as_offset, part)) for part in (shape, strides, offsets))
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
@@ -171,8 +177,12 @@ def make_block_ptr(base: Any, shape: Shape, strides: Any, offsets: Any, block_sh
 
 
 def make_tensor_descriptor(
-    base: Any, shape: Shape, strides: Any, block_shape: Any, padding_option: str = "zero"
-) -> Any:
+    base: AnyPointer,
+    shape: Offsets,
+    strides: Offsets,
+    block_shape: Block,
+    padding_option: str | types.constexpr = "zero",
+) -> Descriptor:
     """Return a descriptor of an array that is loaded and stored in blocks.
 
     Raises:
@@ -180,27 +190,27 @@ def make_tensor_descriptor(
         ValueError: the lengths of the other arguments differ.
     """
     block = make_block_ptr(base, shape, strides, [0] * len(block_shape), block_shape, None)
-    padding = getattr(padding_option, "value", padding_option)
+    padding: Any = getattr(padding_option, "value", padding_option)
     return Descriptor(block.base, block.sizes, block.strides, block.offsets, block.block_shape, padding)
 
 
-def load_tensor_descriptor(desc: Any, offsets: Any) -> Any:
+def load_tensor_descriptor(desc: Descriptor, offsets: Offsets) -> Tensor:
     """Return the block of a descriptor at these offsets."""
     return desc.load(offsets)
 
 
-def store_tensor_descriptor(desc: Any, offsets: Any, value: Any) -> None:
+def store_tensor_descriptor(desc: Descriptor, offsets: Offsets, value: Operand) -> None:
     """Store a block through a descriptor at these offsets."""
     desc.store(offsets, value)
 
 
-def advance(base: Any, offsets: Any) -> Any:
+def advance(base: BlockPointer, offsets: Offsets) -> BlockPointer:
     """Return a block pointer with `offsets` added to its own."""
     moved = tuple(a + _as_offset(b) for a, b in zip(base.offsets, offsets, strict=True))
     return dataclasses.replace(base, offsets=moved)
 
 
-def _indices(block: Any, axis: Any) -> Any:
+def _indices(block: BlockPointer, axis: int) -> Tensor:
     """Return the indices of a block along one axis of the array, as a tensor of integers."""
     rank = len(block.block_shape)
     size = block.block_shape[axis]
@@ -210,7 +220,7 @@ def _indices(block: Any, axis: Any) -> Any:
     return block.offsets[axis] + of_affine(Affine(zero, tuple(shape), tuple(strides)), types.int64)
 
 
-def _address(block: Any, checked: Any) -> Any:
+def _address(block: BlockPointer, checked: Iterable[int]) -> tuple[AnyPointer, Tensor | None]:
     """Return the pointer to a block's elements, and the mask of those inside of the array along the `checked` axes."""
     rank = len(block.block_shape)
     pointer, mask = block.base, None
@@ -223,22 +233,20 @@ def _address(block: Any, checked: Any) -> Any:
     return pointer, None if mask is None else broadcast(mask, block.block_shape)
 
 
-def _checked(block: Any, boundary_check: Any) -> Any:
+def _checked(boundary_check: CheckedAxes) -> list[int]:
     """Return the axes of a `boundary_check` argument as a list of integers."""
-    boundary_check = getattr(boundary_check, "value", boundary_check) or ()
-    if isinstance(boundary_check, int):
-        boundary_check = (boundary_check,)
-    return [operator.index(getattr(n, "value", n)) for n in boundary_check]
+    axes: Any = getattr(boundary_check, "value", boundary_check) or ()
+    return [operator.index(getattr(n, "value", n)) for n in ((axes,) if isinstance(axes, int) else axes)]
 
 
-def load_block(block: Any, boundary_check: Any, padding_option: Any) -> Any:
+def load_block(block: BlockPointer, boundary_check: CheckedAxes, padding_option: object) -> Tensor:
     """Return the elements of a block; outside of the array, along the checked axes, they are zero or NaN."""
-    pointer, mask = _address(block, _checked(block, boundary_check))
+    pointer, mask = _address(block, _checked(boundary_check))
     other = float("nan") if padding_option == "nan" else 0
     return memory.load(pointer, mask, other if mask is not None else None)
 
 
-def store_block(block: Any, value: Any, boundary_check: Any) -> None:
+def store_block(block: BlockPointer, value: Operand, boundary_check: CheckedAxes) -> None:
     """Store a block; elements outside of the array, along the checked axes, are dropped."""
-    pointer, mask = _address(block, _checked(block, boundary_check))
+    pointer, mask = _address(block, _checked(boundary_check))
     memory.store(pointer, broadcast(value, block.block_shape), mask)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from collections.abc import Sequence
 
 from fnjax.triton.values.affine import Affine
 from fnjax.triton.values.pointers import Pointer
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import State
 from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.views import Axis, merged, strides_of
 
 
-def refuse_outside(does: Any, pointer: Pointer, lanes: Tensor | None, length: int) -> Any:
+def refuse_outside(state: State, does: str, pointer: Pointer, lanes: Tensor | None) -> bool:
     """Raise where an unmasked lane certainly writes outside of its array, whatever the values in memory; warn of reads.
 
     Only certain cases are reported: addresses that depend on programs and lanes, not on loops, with masks each of which
@@ -21,10 +21,10 @@ def refuse_outside(does: Any, pointer: Pointer, lanes: Tensor | None, length: in
     if a whole block is outside, or there is a mask, the array is probably the wrong one, and what is read is NaN.
 
     Args:
+        state: of the launch.
         does: "reads", "writes" or "updates", for the message.
         pointer: the address.
         lanes: the mask, or None.
-        length: the number of elements of the array.
 
     Returns:
         True where what is read outside must show: as NaN, or 0 for integers.
@@ -32,20 +32,20 @@ def refuse_outside(does: Any, pointer: Pointer, lanes: Tensor | None, length: in
     Raises:
         IndexError: an address that is written is certainly outside.
     """
-    affine = pointer.offset.affine
-    if affine is None or current().varies_in_loops(affine):
+    affine, length = pointer.offset.affine, state.buffers[pointer.buffer].shape[0]
+    if affine is None or state.varies_in_loops(affine):
         return False
     if lanes is not None and (lanes.conditions is None or lanes.rest is not None):
         return False
-    found = reach(affine, () if lanes is None else lanes.conditions)
+    found = reach(affine, () if lanes is None else lanes.conditions or ())
     if found is None or (found[0] >= 0 and found[1] < length):
         return False
     at = found[1] if found[1] >= length else found[0]
     elements = "element" if length == 1 else "elements"
-    text = f"{does} {_name_of(pointer.buffer)}[{at}], which has {length} {elements}"
+    text = f"{does} {_name_of(state, pointer.buffer)}[{at}], which has {length} {elements}"
     held = "it has no mask" if lanes is None else "the mask lets it through"
     if does == "reads":
-        frame = current().frames[-1]
+        frame = state.frames[-1]
         where = f"kernel {frame.source.name}, line {frame.line} of {frame.source.file}"
         hangs_over = lanes is None and not _is_block_outside(affine, length)
         found_there = "unknown" if hangs_over else "NaN, or 0 for integers"
@@ -64,18 +64,18 @@ def _is_block_outside(affine: Affine, length: int) -> bool:
     return bool((first >= length).any() or (last < 0).any())
 
 
-def _name_of(buffer: int) -> Any:
+def _name_of(state: State, buffer: int) -> str:
     """Return the names of the parameters that a buffer was passed for, for messages."""
-    launched = current().frames[0]
+    launched = state.frames[0]
     pointers = {name: launched.names.get(name) for name in launched.source.parameters}
     return "/".join(name for name, p in pointers.items() if getattr(p, "buffer", None) == buffer) or "an array"
 
 
-def reach(affine: Affine, conditions: Any) -> tuple[int, int] | None:
+def reach(affine: Affine, conditions: Sequence[Affine]) -> tuple[int, int] | None:
     """Return the smallest and largest address that satisfies all conditions; None if none does, or it is not known."""
     rank = max(len(f.shape) for f in (affine, *conditions))
-    found = [_strides(f, rank) for f in (affine, *conditions)]
-    if None in found:
+    found = [strides for f in (affine, *conditions) if (strides := _strides(f, rank)) is not None]
+    if len(found) <= len(conditions):
         return None
     sizes = {d: size for strides in found for d, (_, size) in strides.items()}
     steps = [{d: stride for d, (stride, _) in strides.items()} for strides in found]
@@ -109,7 +109,7 @@ def reach(affine: Affine, conditions: Any) -> tuple[int, int] | None:
     return low, high
 
 
-def _strides(affine: Affine, rank: int) -> Any:
+def _strides(affine: Affine, rank: int) -> dict[int, tuple[int, int]] | None:
     """Return stride and size along each leading and block axis of an expression, for a block of `rank` axes.
 
     None where it depends on loop variables or is not affine in the program numbers.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.state import LoopAccess, VectorizedLoop
 
+Reach = tuple[int, np.ndarray, np.ndarray, list[tuple[int, int]]]  # what `_reach` returns
 COMMUTING = {"add", "max", "min", "and", "or", "xor"}  # atomics whose order does not matter
 
 
@@ -53,8 +53,8 @@ def are_disjoint(
     """
     terms = [set(access.affine.terms) for access in accesses if access.affine is not None]
     shared = {(v, c) for v, c in set.intersection(*terms) if v in around} if terms else set()
-    reaches = [_reach(access, variable, depth, shared) for access in accesses]
-    if None in reaches or len({step for step, *_ in reaches}) != 1 or not (step := reaches[0][0]):
+    reaches = [reach for access in accesses if (reach := _reach(access, variable, depth, shared)) is not None]
+    if len(reaches) < len(accesses) or len({step for step, *_ in reaches}) != 1 or not (step := reaches[0][0]):
         return False
     for (_, low, high, axes), (_, other_low, other_high, others) in itertools.combinations_with_replacement(reaches, 2):
         if axes == others and (low == other_low).all() and are_distinct([*axes, (step, iterations)]):
@@ -67,7 +67,9 @@ def are_disjoint(
     return True
 
 
-def _reach(access: LoopAccess, variable: LoopVariable, depth: int, shared: set[tuple[LoopVariable, int]]) -> Any:
+def _reach(
+    access: LoopAccess, variable: LoopVariable, depth: int, shared: set[tuple[LoopVariable, int]]
+) -> Reach | None:
     """Return the addresses of an access; None where they are not affine in the loop variable.
 
     Args:
@@ -106,7 +108,7 @@ def are_distinct(axes: Iterable[tuple[int, int]]) -> bool:
     return True
 
 
-def _lanes(access: LoopAccess) -> Any:
+def _lanes(access: LoopAccess) -> list[tuple[int, int]]:
     """Return the first and last index along each axis of the block that conditions allow in all programs."""
     assert access.affine is not None
     found = [[0, n - 1] for n in access.affine.shape]

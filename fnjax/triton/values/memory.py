@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,16 +12,16 @@ from fnjax.triton.values.addresses import read, tail_of, view_of, without_tail, 
 from fnjax.triton.values.affine import MANY, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
 from fnjax.triton.values.bounds import refuse_outside
-from fnjax.triton.values.pointers import Pointer, SelectedPointer, has_width
+from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer, has_width
 from fnjax.triton.values.rows import read_rows
-from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Guarded, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
+from fnjax.triton.values.state import State, current
+from fnjax.triton.values.tensor import Guarded, Operand, Tensor, aligned, canonical, is_narrowed, needs_64_bits, part_of
 from fnjax.triton.values.views import View
 
 
-def active_lanes(mask: Any, shape: Shape) -> Tensor | None:
+def active_lanes(state: State, mask: Operand | None, shape: Shape) -> Tensor | None:
     """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
-    active: Tensor | None = current().active
+    active: Tensor | None = state.active
     if mask is None:
         return active
     mask = as_tensor(mask)
@@ -32,7 +30,9 @@ def active_lanes(mask: Any, shape: Shape) -> Tensor | None:
     return mask if active is None else logical_and(mask, active)
 
 
-def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None, volatile: bool = False) -> Any:
+def load(
+    pointer: AnyPointer, mask: Operand | None = None, other: Operand | None = None, volatile: bool = False
+) -> Tensor:
     """Return the elements at an address; where the mask does not hold, `other` or zero.
 
     Raises:
@@ -49,19 +49,20 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
     shape = pointer.shape
     if mask is not None:
         shape = np.broadcast_shapes(shape, as_tensor(mask).shape)
-    lanes = active_lanes(mask, shape)
+    lanes = active_lanes(state, mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
     if state.execution is not None:
-        return state.execution.load(pointer, shape, lanes, other, volatile)
+        loaded: Tensor = state.execution.load(pointer, shape, lanes, other, volatile)
+        return loaded
     memory = state.buffers[pointer.buffer]
-    if refuse_outside("reads", pointer, lanes, memory.shape[0]):
+    if refuse_outside(state, "reads", pointer, lanes):
         inside = logical_and(pointer.offset >= 0, pointer.offset < memory.shape[0])
         nothing = float("nan") if element.is_floating() else 0
         lets_through = everywhere(mask)
         found = load(pointer, logical_and(lets_through, inside), other, volatile)
         return where(logical_and(lets_through, logical_not(inside)), as_tensor(nothing, element), found)
-    view, remaining = view_of("read", pointer, lanes, memory.shape[0])
+    view, remaining = view_of(state, "read", pointer, lanes)
     fill = None if other is None else other.uniform()
     if view is not None:
         rows = read(state, pointer.buffer, view)
@@ -80,15 +81,16 @@ def load(pointer: Pointer | SelectedPointer, mask: Any = None, other: Any = None
         value, remaining = Tensor(data, element, pointer.shape), lanes
     if remaining is None:
         return broadcast(value, shape)
-    if view is not None and (other is None or fill == 0) and (going := _other_programs(remaining, pointer)) is not None:
+    zero = view is not None and (other is None or fill == 0)
+    if zero and (going := _other_programs(state, remaining, pointer)) is not None:
         return Guarded(broadcast(value, shape), going, lambda mask, x: where(mask, x, as_tensor(0, element)))
     return where(remaining, broadcast(value, shape), as_tensor(0, element) if other is None else other)
 
 
-def _other_programs(mask: Tensor, pointer: Pointer) -> Tensor | None:
+def _other_programs(state: State, mask: Tensor, pointer: Pointer) -> Tensor | None:
     """Return a mask as a scalar of each program; None where lanes differ, or addresses along the same leading axes."""
     affine = pointer.offset.affine
-    if mask.conditions is None or mask.rest is not None or affine is None or current().vectorized_loops:
+    if mask.conditions is None or mask.rest is not None or affine is None or state.vectorized_loops:
         return None
     alike = all(n == 1 or m > 1 for c in mask.conditions for m, n in zip(affine.base.shape, c.base.shape, strict=True))
     if alike or any(any(c.strides) for c in mask.conditions):
@@ -103,12 +105,12 @@ def _by_elements(pointer: Pointer, memory: jax.Array) -> Tensor:
     return pointer.offset
 
 
-def everywhere(mask: Any) -> Tensor:
+def everywhere(mask: Operand | None) -> Tensor:
     """Return a mask; for None, the one of all lanes."""
     return as_tensor(True) if mask is None else as_tensor(mask)
 
 
-def store(pointer: Pointer | SelectedPointer, value: Any, mask: Any = None) -> None:
+def store(pointer: AnyPointer, value: Operand, mask: Operand | None = None) -> None:
     """Store a value where the mask holds. Where several programs store to one address, the last one's value stays.
 
     Raises:
@@ -127,68 +129,57 @@ def store(pointer: Pointer | SelectedPointer, value: Any, mask: Any = None) -> N
     shape = np.broadcast_shapes(pointer.shape, value.shape)
     if shape != pointer.shape:
         raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
-    lanes = active_lanes(mask, pointer.shape)
+    lanes = active_lanes(state, mask, pointer.shape)
     if state.execution is not None:
         state.execution.store(pointer, lanes, value)
         return
-    memory = state.buffers[pointer.buffer]
-    refuse_outside("writes", pointer, lanes, memory.shape[0])
-    view, remaining = view_of("write", pointer, lanes, memory.shape[0])
-    if view is not None and _write_view(pointer, view, remaining, value):
+    refuse_outside(state, "writes", pointer, lanes)
+    view, remaining = view_of(state, "write", pointer, lanes)
+    if view is not None and _write_view(state, pointer, view, remaining, value):
         return
-    _scatter(memory, pointer, lanes, value)
+    _scatter(state, pointer, lanes, value)
 
 
-def _write_view(pointer: Pointer, view: View, remaining: Tensor | None, value: Tensor) -> bool:
+def _write_view(state: State, pointer: Pointer, view: View, remaining: Tensor | None, value: Tensor) -> bool:
     """Store a value through a view; return False, and do nothing, if the mask decides which program writes last."""
-    state = current()
     sizes = [dim.high - dim.low for dim in view.dimensions]
     full = jax.eval_shape(lambda: views.to_block(jnp.zeros(sizes, bool), view, without_tail=True)).shape
     given = [broadcast(each, pointer.shape) for each in (value, *([] if remaining is None else [remaining]))]
     if view.tail is not None:
         axis, lengths = tail_of(view, pointer)
         given = [part_of(each, axis, lengths, 0) for each in given]
-    block = _over_block(given[0], full)
-    if remaining is not None:
-        mask = _over_block(given[1], full, is_mask=True)
-        if mask is None:
-            return False
-        old = read(state, pointer.buffer, view)
-        new = jnp.where(views.from_block(mask, view), views.from_block(block, view), old)
-    else:
-        new = views.from_block(block, view)
+    arrays = [aligned(each.array(), len(full) - leading()) for each in given]
+    if remaining is not None and any(size == 1 < n for size, n in zip(full, arrays[1].shape, strict=True)):
+        return False
+    new, *mask = (views.from_block(_over_block(each, full), view) for each in arrays)
+    if mask:
+        new = jnp.where(mask[0], new, read(state, pointer.buffer, view))
     write(state, pointer.buffer, view, new)
     return True
 
 
-def _over_block(value: Tensor, full: Shape, is_mask: bool = False) -> jax.Array | None:
-    """Return a value as an array over the axes of a view.
-
-    Along leading axes that the address does not depend on, the last program's value is taken; a mask that varies along
-    such an axis gives None.
-    """
-    data = aligned(value.array(), len(full) - leading())
+def _over_block(data: jax.Array, full: Shape) -> jax.Array:
+    """Return an array over the axes of a view: along those that the address does not depend on, the last program's."""
     for axis, size in enumerate(full):
         if size == 1 and data.shape[axis] > 1:
-            if is_mask:
-                return None
             data = data[tuple(slice(-1, None) if d == axis else slice(None) for d in range(data.ndim))]
     return jnp.broadcast_to(data, full)
 
 
-def flat_lanes(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, *values: Any) -> Any:
+def flat_lanes(state: State, pointer: Pointer, lanes: Tensor | None, *values: Tensor) -> tuple[jax.Array, ...]:
     """Return flat indices and values of all lanes, in the order of programs.
 
     Masked lanes and lanes outside of the array have the array's length as their index, which scatters drop.
     """
+    memory = state.buffers[pointer.buffer]
     arrays = [broadcast(v, pointer.shape).array() for v in values]
     offsets = broadcast(_by_elements(pointer, memory), pointer.shape).array()
     if lanes is not None:
         arrays.append(broadcast(lanes, pointer.shape).array())
     arrays = [aligned(a, len(pointer.shape)) for a in (offsets, *arrays)]
     wide = np.broadcast_shapes(*(a.shape for a in arrays), (1,) * leading() + pointer.shape)
-    wide = current().lead + wide[leading() :]
-    order = (*current().in_grid_order(), *range(leading(), len(wide)))
+    wide = state.lead + wide[leading() :]
+    order = (*state.in_grid_order(), *range(leading(), len(wide)))
     arrays = [jnp.broadcast_to(a, wide).transpose(order).reshape(-1) for a in arrays]
     index, length = arrays[0], memory.shape[0]
     outside = (index < 0) | (index >= length)
@@ -197,13 +188,14 @@ def flat_lanes(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, *value
     return jnp.where(outside, length, index), *arrays[1:]
 
 
-def _scatter(memory: jax.Array, pointer: Pointer, lanes: Tensor | None, value: Tensor) -> None:
+def _scatter(state: State, pointer: Pointer, lanes: Tensor | None, value: Tensor) -> None:
     """Store a value by a scatter in which, for each address, only the last lane writes."""
-    index, data = flat_lanes(memory, pointer, lanes, value)
+    memory = state.buffers[pointer.buffer]
+    index, data = flat_lanes(state, pointer, lanes, value)
     order = jnp.arange(index.shape[0], dtype=jnp.int32)
     last = jnp.full(memory.shape, -1, jnp.int32).at[index].max(order, mode="drop")
     index = jnp.where(last.at[index].get(mode="fill", fill_value=-1) == order, index, memory.shape[0])
-    current().buffers[pointer.buffer] = memory.at[index].set(data.astype(canonical(pointer.element)), mode="drop")
+    state.buffers[pointer.buffer] = memory.at[index].set(data.astype(canonical(pointer.element)), mode="drop")
 
 
 # ------------------------------------------------------------------------------- arrays whose bits are read as others
@@ -214,13 +206,14 @@ def _as_bits(value: Tensor, kind: types.dtype) -> Tensor:
     return cast(value, kind, bitcast=types.int1 not in (value.dtype, kind))
 
 
-def load_bits(pointer: Pointer, mask: Any, other: Any, volatile: Any) -> Any:
+def load_bits(pointer: Pointer, mask: Operand | None, other: Operand | None, volatile: bool) -> Tensor:
     """Return elements whose bits are read as another type than the array's."""
     own, kind = pointer.own or pointer.element, pointer.element
     if has_width(own, kind):
         other = None if other is None else _as_bits(cast(as_tensor(other), kind), own)
         return _as_bits(load(Pointer(pointer.buffer, own, pointer.offset), mask, other, volatile), kind)
-    state, before = _buffers_of(pointer), current().buffers[pointer.buffer]
+    state = _buffers_of(pointer)
+    before = state.buffers[pointer.buffer]
     state.buffers[pointer.buffer] = _with_type(before, kind)
     try:
         return load(Pointer(pointer.buffer, kind, pointer.offset), mask, other, volatile)
@@ -228,7 +221,7 @@ def load_bits(pointer: Pointer, mask: Any, other: Any, volatile: Any) -> Any:
         state.buffers[pointer.buffer] = before
 
 
-def store_bits(pointer: Pointer, value: Any, mask: Any) -> None:
+def store_bits(pointer: Pointer, value: Operand, mask: Operand | None) -> None:
     """Store elements whose bits the array holds as another type."""
     own, kind = pointer.own or pointer.element, pointer.element
     value = cast(as_tensor(value), kind)
@@ -243,15 +236,16 @@ def store_bits(pointer: Pointer, value: Any, mask: Any) -> None:
         state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], own)
 
 
-def _buffers_of(pointer: Pointer) -> Any:
+def _buffers_of(pointer: Pointer) -> State:
     """Return the state whose buffers are read in another type.
 
     Raises:
         TypeError: `kernel.check` executes the kernel, which follows each element of an array.
     """
-    if current().execution is not None:
+    state = current()
+    if state.execution is not None:
         raise TypeError(f"kernel.check does not follow an array of {pointer.own} that is read as {pointer.element}")
-    return current()
+    return state
 
 
 def _with_type(memory: jax.Array, kind: types.dtype) -> jax.Array:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
 
 import jax
 import numpy as np
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import constant
+from fnjax.triton.values.affine import Shape, constant
 from fnjax.triton.values.arithmetic import add, as_tensor, cast, of_affine
-from fnjax.triton.values.tensor import Tensor, is_narrowed, needs_64_bits
+from fnjax.triton.values.tensor import Index, Operand, Tensor, is_narrowed, needs_64_bits
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["buffer", "element", "own"])
@@ -30,24 +29,28 @@ class Pointer:
 
     dtype = property(lambda self: types.pointer_type(self.element))
     type = dtype
-    shape = property(lambda self: self.offset.shape)
 
-    def __add__(self, other: Any) -> Any:
+    @property
+    def shape(self) -> Shape:
+        """The shape of the block of addresses."""
+        return self.offset.shape
+
+    def __add__(self, other: Operand) -> Pointer:
         return self.at(add(self.offset, _offset(other)))
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Operand) -> Pointer:
         return self.at(add(self.offset, -_offset(other)))
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> Pointer:
         return self.at(self.offset[index])
 
     def at(self, offset: Tensor) -> Pointer:
         """Return the pointer with another offset."""
         return dataclasses.replace(self, offset=offset)
 
-    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
+    def to(self, kind: types.TypeLike, fp_downcast_rounding: object = None, bitcast: bool = False) -> Pointer:
         """Return the pointer as one to another type: loads and stores reinterpret the bits of the array.
 
         Raises:
@@ -65,32 +68,39 @@ class SelectedPointer:
     """Selection between two pointers, possibly into different arrays: `yes` where `mask` holds, else `no`."""
 
     mask: Tensor
-    yes: Pointer | SelectedPointer
-    no: Pointer | SelectedPointer
+    yes: AnyPointer
+    no: AnyPointer
 
     dtype = property(lambda self: self.yes.dtype)
     element = property(lambda self: self.yes.element)
-    shape = property(lambda self: np.broadcast_shapes(self.yes.shape, self.no.shape))
 
-    def to(self, kind: types.dtype, fp_downcast_rounding: Any = None, bitcast: bool = False) -> Any:
+    @property
+    def shape(self) -> Shape:
+        """The shape of the block of addresses."""
+        return np.broadcast_shapes(self.yes.shape, self.no.shape)
+
+    def to(self, kind: types.TypeLike, fp_downcast_rounding: object = None, bitcast: bool = False) -> SelectedPointer:
         """Return the selection with both pointers converted."""
         return SelectedPointer(self.mask, self.yes.to(kind), self.no.to(kind))
 
-    def __add__(self, other: Any) -> Any:
+    def __add__(self, other: Operand) -> SelectedPointer:
         return SelectedPointer(self.mask, self.yes + other, self.no + other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: Any) -> Any:
+    def __sub__(self, other: Operand) -> SelectedPointer:
         return SelectedPointer(self.mask, self.yes - other, self.no - other)
 
-    def __getitem__(self, index: Any) -> Any:
+    def __getitem__(self, index: Index) -> SelectedPointer:
         return SelectedPointer(self.mask, self.yes[index], self.no[index])
 
 
-def _offset(value: Any) -> Tensor:
+AnyPointer = Pointer | SelectedPointer
+
+
+def _offset(value: Operand | AnyPointer) -> Tensor:
     """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
-    if isinstance(value, Pointer | SelectedPointer):
+    if isinstance(value, AnyPointer):
         raise TypeError("two pointers are added or subtracted")
     value = as_tensor(value)
     if not value.dtype.is_int():

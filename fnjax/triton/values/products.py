@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,17 +14,17 @@ from fnjax.triton.values.arithmetic import cast, where
 from fnjax.triton.values.shapes import trans
 from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Guarded, Tensor, canonical
-from fnjax.triton.values.types import as_type, bfloat16, float16, float32, float64, int32
+from fnjax.triton.values.types import TypeLike, as_type, bfloat16, constexpr, float16, float32, float64, int32
 
 
 def dot(
-    input: Any,
-    other: Any,
+    input: Tensor,
+    other: Tensor,
     acc: Tensor | None = None,
-    input_precision: Any = None,
-    allow_tf32: Any = None,
-    max_num_imprecise_acc: Any = None,
-    out_dtype: Any = float32,
+    input_precision: object = None,
+    allow_tf32: object = None,
+    max_num_imprecise_acc: object = None,
+    out_dtype: TypeLike = float32,
     trans_a: bool = False,
     trans_b: bool = False,
 ) -> Tensor:
@@ -60,17 +61,17 @@ _FP4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6], np.float32)  # E2M1, by the lower 
 
 
 def dot_scaled(
-    lhs: Any,
-    lhs_scale: Any,
-    lhs_format: Any,
-    rhs: Any,
-    rhs_scale: Any,
-    rhs_format: Any,
-    acc: Any = None,
+    lhs: Tensor,
+    lhs_scale: Tensor | None,
+    lhs_format: str | constexpr,
+    rhs: Tensor,
+    rhs_scale: Tensor | None,
+    rhs_format: str | constexpr,
+    acc: Tensor | None = None,
     fast_math: bool = False,
     lhs_k_pack: bool = True,
     rhs_k_pack: bool = True,
-    out_dtype: Any = float32,
+    out_dtype: object = float32,
 ) -> Tensor:
     """Return the matrix product of two blocks in microscaling formats (OCP MX), computed in float32.
 
@@ -98,7 +99,7 @@ def dot_scaled(
     return result if acc is None else acc + result
 
 
-def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> Any:
+def _scaled(block: Tensor, scale: Tensor | None, kind: str | constexpr, contracted: int, packed: int) -> jax.Array:
     """Return a block of a microscaling format in float32.
 
     Args:
@@ -128,7 +129,7 @@ def _scaled(block: Any, scale: Any, kind: Any, contracted: Any, packed: Any) -> 
     return wide * (factors if contracted else jnp.swapaxes(factors, -1, -2))
 
 
-def product(x: Any, y: Any, kind: Any, over: Any = None) -> Any:
+def product(x: jax.Array, y: jax.Array, kind: np.dtype[Any], over: int | None = None) -> jax.Array:
     """Return the product over the last two axes of two arrays; leading axes are batches or rows.
 
     The operands keep their order: swapped ones would give another layout, and cost a transposition.

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import SupportsIndex
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import leading
 from fnjax.triton.values.arithmetic import as_tensor, cast, report_narrowed
-from fnjax.triton.values.tensor import Tensor, aligned, canonical
+from fnjax.triton.values.tensor import Operand, Tensor, aligned, canonical
 
 ROUNDS = 10
 KEYS = (0x9E3779B9, 0xBB67AE85)
 FACTORS = (0xD2511F53, 0xCD9E8D57)
 
 
-def _high_word(a: Any, b: Any) -> Any:
+def _high_word(a: jax.Array, b: jax.Array) -> jax.Array:
     """Return the upper 32 bits of the product of two 32-bit integers, computed from halves of 16 bits."""
     a_low, a_high, b_low, b_high = a & 0xFFFF, a >> 16, b & 0xFFFF, b >> 16
     low = a_low * b_low
@@ -27,7 +28,7 @@ def _high_word(a: Any, b: Any) -> Any:
     return a_high * b_high + (middle >> 16) + (other >> 16)
 
 
-def high_product(x: Any, y: Any) -> Tensor:
+def high_product(x: Tensor, y: Tensor) -> Tensor:
     """Return the upper 32 bits of the product of two 32-bit integers (`tl.umulhi`).
 
     Raises:
@@ -42,7 +43,7 @@ def high_product(x: Any, y: Any) -> Tensor:
 builtins_max = max
 
 
-def _words(seed: Any) -> Any:
+def _words(seed: Operand) -> tuple[jax.Array, ...]:
     """Return the lower and the upper 32 bits of a seed."""
     if isinstance(seed, int):
         return tuple(jnp.asarray((seed >> shift) & 0xFFFFFFFF, jnp.uint32) for shift in (0, 32))
@@ -60,7 +61,9 @@ def _words(seed: Any) -> Any:
     return low, jnp.where(data < 0, jnp.uint32(0xFFFFFFFF), jnp.uint32(0)) if signed else jnp.zeros_like(low)
 
 
-def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
+def philox(
+    seed: Operand, c0: Operand, c1: Operand, c2: Operand, c3: Operand, n_rounds: SupportsIndex = ROUNDS
+) -> tuple[Tensor, ...]:
     """Return four blocks of random 32-bit integers for a seed and a counter of four words."""
     counters = [as_tensor(c) for c in (c0, c1, c2, c3)]
     shape = np.broadcast_shapes(*(c.shape for c in counters))
@@ -76,7 +79,7 @@ def philox(seed: Any, c0: Any, c1: Any, c2: Any, c3: Any, n_rounds: Any = ROUNDS
     return tuple(Tensor(w, types.uint32, shape) for w in words)
 
 
-def randint4x(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
+def randint4x(seed: Operand, offset: Operand, n_rounds: SupportsIndex = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of random 32-bit integers."""
     offset = as_tensor(offset)
     zero = cast(offset * 0, types.uint32)
@@ -87,29 +90,29 @@ def randint4x(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, .
     return philox(seed, cast(offset, types.uint32), high, zero, zero, n_rounds)
 
 
-def randint(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
+def randint(seed: Operand, offset: Operand, n_rounds: SupportsIndex = ROUNDS) -> Tensor:
     """Return a block of random 32-bit integers."""
     return randint4x(seed, offset, n_rounds)[0]
 
 
-def uint_to_uniform_float(x: Any) -> Tensor:
+def uint_to_uniform_float(x: Tensor) -> Tensor:
     """Return random integers as floats in [0, 1)."""
     data = x.array().astype(jnp.uint32).view(jnp.int32)
     data = jnp.where(data < 0, -data - 1, data)
     return Tensor(data.astype(jnp.float32) * jnp.float32(4.6566127342e-10), types.float32, x.shape)
 
 
-def rand(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
+def rand(seed: Operand, offset: Operand, n_rounds: SupportsIndex = ROUNDS) -> Tensor:
     """Return a block of floats, uniformly distributed in [0, 1)."""
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
 
-def rand4x(seed: Any, offsets: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
+def rand4x(seed: Operand, offsets: Operand, n_rounds: SupportsIndex = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of floats, uniformly distributed in [0, 1)."""
     return tuple(uint_to_uniform_float(x) for x in randint4x(seed, offsets, n_rounds))
 
 
-def pair_uniform_to_normal(u1: Any, u2: Any) -> tuple[Tensor, ...]:
+def pair_uniform_to_normal(u1: Tensor, u2: Tensor) -> tuple[Tensor, ...]:
     """Return two blocks of normally distributed floats from two of uniformly distributed ones (Box and Muller)."""
     x, y = u1.array(), u2.array()
     x = jnp.maximum(jnp.float32(1e-7), x)
@@ -117,13 +120,13 @@ def pair_uniform_to_normal(u1: Any, u2: Any) -> tuple[Tensor, ...]:
     return tuple(Tensor(radius * f(angle), types.float32, u1.shape) for f in (jnp.cos, jnp.sin))
 
 
-def randn(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> Tensor:
+def randn(seed: Operand, offset: Operand, n_rounds: SupportsIndex = ROUNDS) -> Tensor:
     """Return a block of normally distributed floats."""
     i1, i2, _, _ = randint4x(seed, offset, n_rounds)
     return pair_uniform_to_normal(uint_to_uniform_float(i1), uint_to_uniform_float(i2))[0]
 
 
-def randn4x(seed: Any, offset: Any, n_rounds: Any = ROUNDS) -> tuple[Tensor, ...]:
+def randn4x(seed: Operand, offset: Operand, n_rounds: SupportsIndex = ROUNDS) -> tuple[Tensor, ...]:
     """Return four blocks of normally distributed floats."""
     u = rand4x(seed, offset, n_rounds)
     return (*pair_uniform_to_normal(u[0], u[1]), *pair_uniform_to_normal(u[2], u[3]))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
@@ -13,16 +14,20 @@ from jax import lax
 from fnjax._primitives.replace_primal import replace_primal
 from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Shape, leading
+from fnjax.triton.values.affine import Array, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
 from fnjax.triton.values.shapes import axis_of, filled_alike, reshape
 from fnjax.triton.values.state import current
-from fnjax.triton.values.tensor import Concatenated, Tensor, aligned, is_narrowed
+from fnjax.triton.values.tensor import Concatenated, Operand, Tensor, aligned, is_narrowed
 
+Axis = SupportsIndex | None  # of a reduction; None for all elements
+Operands = Operand | tuple[Operand, ...]  # one block, or several of one shape
+Combine = Callable[..., Any]  # a kernel
+Arrays = tuple[jax.Array, ...]
 LONG = 64  # extremes of so many numbers or more are taken in eight independent chains of dependent steps
 
 
-def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
+def _along(input: Operand, axis: Axis, keep_dims: bool) -> tuple[Tensor, int, Shape]:
     """Return the block (raveled if `axis` is None), the axis, and the shape of the result."""
     input = as_tensor(input)
     if axis is None:
@@ -33,7 +38,7 @@ def _along(input: Any, axis: Any, keep_dims: bool) -> tuple[Tensor, int, Shape]:
     return input, axis, shape if keep_dims else shape[:axis] + shape[axis + 1 :]
 
 
-def _parts_along(input: Tensor, axis: Any) -> Any:
+def _parts_along(input: Tensor, axis: Axis) -> Sequence[Tensor] | None:
     """Return the parts of a block that is divided along the axis of a reduction; None for any other block."""
     if not isinstance(input, Concatenated):
         return None
@@ -41,7 +46,7 @@ def _parts_along(input: Tensor, axis: Any) -> Any:
     return input.parts if axis is not None and axis_of(axis, input.ndim) == input.ndim + input.axis else None
 
 
-def _result(data: Any, kind: types.dtype, shape: Shape) -> Tensor:
+def _result(data: Array, kind: types.dtype, shape: Shape) -> Tensor:
     return Tensor(data.reshape(data.shape[: leading()] + shape), kind, shape)
 
 
@@ -52,7 +57,7 @@ def _widened(input: Tensor) -> Tensor:
     return input
 
 
-def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None) -> Tensor:
+def sum(input: Operand, axis: Axis = None, keep_dims: bool = False, dtype: types.TypeLike | None = None) -> Tensor:
     """Return the sum along an axis, or of all elements; floats of 16 bits are added up in float32, and rounded once."""
     input = as_tensor(input)
     input = _widened(input) if dtype is None else values.cast(input, dtype)
@@ -68,7 +73,7 @@ def sum(input: Any, axis: Any = None, keep_dims: bool = False, dtype: Any = None
     return _result(xp.sum(data, leading() + axis, dtype=wide).astype(data.dtype), input.dtype, shape)
 
 
-def _exact(input: Any) -> Any:
+def _exact(input: Tensor) -> np.ndarray | None:
     """Return known integers of 64 bits as NumPy's where JAX has 32, with all axes of the block; else None."""
     if not (is_narrowed(input.dtype) and input.known):
         return None
@@ -76,13 +81,13 @@ def _exact(input: Any) -> Any:
     return np.broadcast_to(data, data.shape[: leading()] + input.shape)
 
 
-def xor_sum(input: Any, axis: Any = None, keep_dims: bool = False) -> Tensor:
+def xor_sum(input: Operand, axis: Axis = None, keep_dims: bool = False) -> Tensor:
     """Return the exclusive or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
     return _result(jnp.bitwise_xor.reduce(input.filled(), axis=leading() + axis), input.dtype, shape)
 
 
-def reduce_or(input: Any, axis: Any, keep_dims: bool = False) -> Tensor:
+def reduce_or(input: Operand, axis: Axis, keep_dims: bool = False) -> Tensor:
     """Return the bitwise or of the elements along an axis."""
     input, axis, shape = _along(input, axis, keep_dims)
     return _result(jnp.bitwise_or.reduce(input.filled(), axis=leading() + axis), input.dtype, shape)
@@ -99,12 +104,12 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     """Return `tl.max` or `tl.min`."""
 
     def operate(
-        input: Any,
-        axis: Any = None,
+        input: Operand,
+        axis: Axis = None,
         return_indices: bool = False,
         return_indices_tie_break_left: bool = True,
         keep_dims: bool = False,
-    ) -> Any:
+    ) -> Tensor | tuple[Tensor, Tensor]:
         input = as_tensor(input)
         input = values.without_bfloat16(input) if return_indices else _extended(input)
         if return_indices:
@@ -112,7 +117,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
             return extreme(input, axis, keep_dims), where
         return extreme(input, axis, keep_dims)
 
-    def extreme(input: Any, axis: Any, keep_dims: bool) -> Tensor:
+    def extreme(input: Tensor, axis: Axis, keep_dims: bool) -> Tensor:
         parts = _parts_along(input, axis)
         if parts and parts[1].known and (parts[1].data == (-np.inf if largest else np.inf)).all():
             of_first = extreme(parts[0], axis, keep_dims)
@@ -129,7 +134,7 @@ def _extreme(largest: bool) -> Callable[..., Any]:
     return operate
 
 
-def _extreme_number(data: Any, axis: int, largest: bool) -> Any:
+def _extreme_number(data: jax.Array, axis: int, largest: bool) -> jax.Array:
     """Return the largest or smallest element along an axis; NaN only where there is nothing else, as in tl.maximum.
 
     Equal extremes share the derivative, as in JAX. XLA reads the elements once, and stores no mask of them; a reduction
@@ -150,13 +155,14 @@ def _extreme_number(data: Any, axis: int, largest: bool) -> Any:
         pairs = lax.reduce(tuple(x.reshape(shape) for x in pairs), none, joined, (axis,))
     found, count = lax.reduce(pairs, none, joined, (axis,))
     shared = jnp.where(fixed == jnp.expand_dims(found, axis), data, 0).sum(axis) / jnp.maximum(count, 1)
-    return replace_primal(shared, jnp.where(count > 0, found, jnp.nan))
+    number: jax.Array = replace_primal(shared, jnp.where(count > 0, found, jnp.nan))
+    return number
 
 
-def _position(largest: bool) -> Callable[..., Any]:
+def _position(largest: bool) -> Callable[..., Tensor]:
     """Return `tl.argmax` or `tl.argmin`."""
 
-    def operate(input: Any, axis: Any, tie_break_left: bool = True, keep_dims: bool = False) -> Any:
+    def operate(input: Operand, axis: Axis, tie_break_left: bool = True, keep_dims: bool = False) -> Tensor:
         input, axis, shape = _along(input, axis, keep_dims)
         data = input.filled()
         found = (jnp.argmax if largest else jnp.argmin)(data, leading() + axis)
@@ -170,7 +176,9 @@ max, min = _extreme(True), _extreme(False)
 argmax, argmin = _position(True), _position(False)
 
 
-def cumsum(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) -> Tensor:
+def cumsum(
+    input: Operand, axis: SupportsIndex = 0, reverse: bool = False, dtype: types.TypeLike | None = None
+) -> Tensor:
     """Return the cumulative sum along an axis, from its end if `reverse`.
 
     Raises:
@@ -180,7 +188,7 @@ def cumsum(input: Any, axis: int = 0, reverse: bool = False, dtype: Any = None) 
     return _scanned(lax.cumsum, _widened(input) if dtype is None else values.cast(input, dtype), axis, reverse)
 
 
-def cumprod(input: Any, axis: int = 0, reverse: bool = False) -> Tensor:
+def cumprod(input: Operand, axis: SupportsIndex = 0, reverse: bool = False) -> Tensor:
     """Return the cumulative product along an axis, from its end if `reverse`, in the type of the elements.
 
     Raises:
@@ -189,7 +197,7 @@ def cumprod(input: Any, axis: int = 0, reverse: bool = False) -> Tensor:
     return _scanned(lax.cumprod, values.without_bfloat16(input), axis, reverse)
 
 
-def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
+def _scanned(function: Callable[..., jax.Array], input: Tensor, axis: SupportsIndex, reverse: bool) -> Tensor:
     """Return a cumulative sum or product along an axis; TypeError for booleans."""
     if input.dtype.is_bool():
         raise TypeError(f"tl.{function.__name__} of booleans: convert them with .to(tl.int32)")
@@ -201,10 +209,10 @@ def _scanned(function: Any, input: Any, axis: Any, reverse: bool) -> Tensor:
     return Tensor(found, input.dtype, input.shape)
 
 
-def _combined(combine_fn: Any, kinds: Any, shape: Shape) -> Callable[..., Any]:
+def _combined(combine_fn: Combine, kinds: Sequence[types.dtype]) -> Callable[[Arrays, Arrays], Arrays]:
     """Return a kernel's combining function as one on tuples of arrays."""
 
-    def combine(a: Any, b: Any) -> Any:
+    def combine(a: Arrays, b: Arrays) -> Arrays:
         given = [Tensor(x, k, x.shape[leading() :]) for part in (a, b) for x, k in zip(part, kinds, strict=True)]
         with current().by_element():
             found = combine_fn(*given)
@@ -216,16 +224,16 @@ def _combined(combine_fn: Any, kinds: Any, shape: Shape) -> Callable[..., Any]:
     return combine
 
 
-def _together(input: Any) -> Any:
+def _together(input: Operands) -> tuple[list[jax.Array], list[types.dtype], Shape, bool]:
     """Return the arrays of one block or several, broadcast to each other; their types; their shape; True if several."""
     several = isinstance(input, tuple)
-    parts = [as_tensor(x) for x in (input if several else (input,))]
+    parts = [as_tensor(x) for x in (input if isinstance(input, tuple) else (input,))]
     shape = np.broadcast_shapes(*(p.shape for p in parts))
     parts = [values.broadcast(p, shape) for p in parts]
     return filled_alike(*parts), [p.dtype for p in parts], shape, several
 
 
-def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> Any:
+def reduce(input: Operands, axis: Axis, combine_fn: Combine, keep_dims: bool = False) -> Tensor | tuple[Tensor, ...]:
     """Return the reduction along an axis by `combine_fn`: neighbours are combined, then their results, and so on."""
     arrays, kinds, shape, several = _together(input)
     if axis is None:
@@ -234,12 +242,12 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
     else:
         axis = axis_of(axis, len(shape))
         out = shape[:axis] + ((1,) if keep_dims else ()) + shape[axis + 1 :]
-    combine, at = _combined(combine_fn, kinds, shape), leading() + axis
+    combine, at = _combined(combine_fn, kinds), leading() + axis
     while arrays[0].shape[at] > 1:
         half = arrays[0].shape[at] // 2
         a = [lax.slice_in_dim(x, 0, 2 * half, 2, at) for x in arrays]
         b = [lax.slice_in_dim(x, 1, 2 * half, 2, at) for x in arrays]
-        joined = combine(tuple(a), tuple(b))
+        joined: Sequence[jax.Array] = combine(tuple(a), tuple(b))
         if arrays[0].shape[at] % 2:
             joined = [
                 jnp.concatenate([j, lax.slice_in_dim(x, 2 * half, None, axis=at)], at)
@@ -252,27 +260,29 @@ def reduce(input: Any, axis: Any, combine_fn: Any, keep_dims: bool = False) -> A
     return found if several else found[0]
 
 
-def associative_scan(input: Any, axis: Any, combine_fn: Any, reverse: bool = False) -> Any:
+def associative_scan(
+    input: Operands, axis: SupportsIndex, combine_fn: Combine, reverse: bool = False
+) -> Tensor | tuple[Tensor, ...]:
     """Return the results of combining all prefixes along an axis, or all suffixes if `reverse`."""
     arrays, kinds, shape, several = _together(input)
     at = leading() + axis_of(axis, len(shape))
-    combine = _combined(combine_fn, kinds, shape)
+    combine = _combined(combine_fn, kinds)
     if reverse:
         arrays = [jnp.flip(a, at) for a in arrays]
-    found = lax.associative_scan(combine, tuple(arrays), axis=at)
+    scanned: Sequence[jax.Array] = lax.associative_scan(combine, tuple(arrays), axis=at)
     if reverse:
-        found = [jnp.flip(a, at) for a in found]
-    found = tuple(Tensor(x, k, shape) for x, k in zip(found, kinds, strict=True))
+        scanned = [jnp.flip(a, at) for a in scanned]
+    found = tuple(Tensor(x, k, shape) for x, k in zip(scanned, kinds, strict=True))
     return found if several else found[0]
 
 
-def sort(x: Any, dim: Any = None, descending: bool = False) -> Tensor:
+def sort(x: Tensor, dim: SupportsIndex | None = None, descending: bool = False) -> Tensor:
     """Return the elements in order along an axis, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.sort(x.filled(), leading() + dim, descending=bool(descending)), x.dtype, x.shape)
 
 
-def topk(x: Any, k: Any, dim: Any = None) -> Tensor:
+def topk(x: Tensor, k: SupportsIndex, dim: SupportsIndex | None = None) -> Tensor:
     """Return the k largest elements along the last axis, largest first."""
     k = operator.index(k)
     if k < x.shape[-1]:

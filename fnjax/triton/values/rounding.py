@@ -21,12 +21,13 @@ finfo: Any = jnp.finfo  # it has no types
 round_p = Primitive("fnjax_round")  # linear: a jax.custom_jvp is not, where it has to be transposed
 
 
-def rounded(data: Any, kind: types.dtype, toward_zero: bool = False) -> Any:
+def rounded(data: jax.Array, kind: types.dtype, toward_zero: bool = False) -> jax.Array:
     """Return floats rounded to 16 bits, to the nearest or toward zero; the derivative is that of a conversion."""
-    return round_p.bind(data, kind=kind, toward_zero=toward_zero)
+    found: jax.Array = round_p.bind(data, kind=kind, toward_zero=toward_zero)
+    return found
 
 
-def _round(data: Any, kind: types.dtype, toward_zero: bool) -> Any:
+def _round(data: jax.Array, kind: types.dtype, toward_zero: bool) -> jax.Array:
     """Round by operations that XLA does not remove as it may remove a conversion."""
     if kind == types.bfloat16:
         near = lax.reduce_precision(data, 8, 7).astype(canonical(kind))
@@ -57,7 +58,7 @@ batching.primitive_batchers[round_p] = lambda args, dims, **how: (round_p.bind(*
 mlir.register_lowering(round_p, mlir.lower_fun(_round, multiple_results=False))
 
 
-def exponent(x: Any) -> Any:
+def exponent(x: jax.Array) -> jax.Array:
     """Return the binary exponents of floats as integers; XLA flushes subnormal numbers only where it computes."""
     info = finfo(x.dtype)
     bits = lax.bitcast_convert_type(x, f"int{info.bits}") & (2 ** (info.bits - 1) - 1)
@@ -66,20 +67,20 @@ def exponent(x: Any) -> Any:
     return jnp.where(found == 0, subnormal, found - (info.maxexp - 1))
 
 
-def _power(n: Any) -> Any:
+def _power(n: jax.Array) -> jax.Array:
     """Return 2**n for floats that are integers in the range of normal numbers."""
     info = finfo(n.dtype)
     return lax.bitcast_convert_type((n.astype(f"int{info.bits}") + (info.maxexp - 1)) << info.nmant, n.dtype)
 
 
-def exp2(x: Any) -> Any:
+def exp2(x: jax.Array) -> jax.Array:
     """Return 2**x, exact for integers: XLA's exp2 is not on the CPU."""
     info = finfo(x.dtype)
     n = jnp.clip(jnp.rint(x), info.minexp, info.maxexp - 1)
     return jnp.exp2(x - n) * _power(n)
 
 
-def log2(x: Any) -> Any:
+def log2(x: jax.Array) -> jax.Array:
     """Return the logarithm to base 2, exact for powers of two: XLA's log2 is not on the CPU."""
     info = finfo(x.dtype)
     root = jnp.asarray(np.sqrt(2), x.dtype)  # the logarithm of x / 2**n is between -1/2 and 1/2

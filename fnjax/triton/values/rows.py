@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import leading
+from fnjax.triton.values.affine import Affine, leading
 from fnjax.triton.values.pointers import Pointer
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import State
 from fnjax.triton.values.tensor import Tensor, aligned, as_block, canonical, is_narrowed, with_conditions
 from fnjax.triton.values.views import View, find_view
 
@@ -30,9 +30,9 @@ class RowRange(NamedTuple):
     length: int
     view: View
     window: list[int]
-    conditions: tuple[Any, ...]
+    conditions: tuple[Affine, ...]
 
-    def split(self, memory: jax.Array) -> tuple[Any, Any, slice]:
+    def split(self, memory: jax.Array) -> tuple[jax.Array, jax.Array, slice]:
         """Return memory by rows, the numbers as an array over leading and block axes, and the columns."""
         rows, (one,) = memory.reshape(-1, self.length), self.view.dimensions
         number = aligned(self.number.array(), self.view.rank - self.view.leading)
@@ -57,7 +57,7 @@ def row_range(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> RowR
     return RowRange(row, length, view, window, tuple(conditions[i] for i in view.remaining))
 
 
-def read_rows(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> Any:
+def read_rows(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> jax.Array | None:
     """Return the elements of flat memory at an address, over leading and block axes, rather by rows than by elements.
 
     Lanes that the mask leaves out hold any element, or zero. None where the address is not by rows.
@@ -74,19 +74,20 @@ def read_rows(pointer: Pointer, lanes: Tensor | None, memory: jax.Array) -> Any:
     return data.transpose([[*others, *window].index(d) for d in range(found.view.rank)])
 
 
-def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None, memory: jax.Array) -> Any:
+def update_rows(state: State, name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None) -> jax.Array | None:
     """Return memory after an atomic of all programs at once, by rows rather than by elements.
 
     Args:
+        state: of the launch.
         name: "add", "max" or "min".
         pointer: the addresses.
         value: the operand.
         lanes: the mask, or None.
-        memory: the array, flat.
 
     Returns:
         None where the addresses are not the same range of columns for each row.
     """
+    memory = state.buffers[pointer.buffer]
     found = row_range(pointer, lanes, memory)
     if found is None:
         return None
@@ -96,8 +97,8 @@ def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None
     if any(a.shape[d] > 1 for a in held for d in window):
         return None
     rows, number, columns = found.split(memory)
-    sizes = (*current().lead, *shape)
-    order = [d for d in (*current().in_grid_order(), *range(leading(), rank)) if d not in window]
+    sizes = (*state.lead, *shape)
+    order = [d for d in (*state.in_grid_order(), *range(leading(), rank)) if d not in window]
     alone = [1 if d in window else n for d, n in enumerate(sizes)]
     index, *held = (jnp.broadcast_to(a, alone).transpose(*order, *window).reshape(-1) for a in (number, *held))
     outside = (index < 0) | (index >= len(rows))
@@ -106,10 +107,11 @@ def update_rows(name: str, pointer: Pointer, value: Tensor, lanes: Tensor | None
     (one,) = found.view.dimensions
     data = data.reshape(len(index), -1)[:, one.low : one.high].astype(canonical(pointer.element))
     at = rows.at[index] if columns == slice(0, found.length) else rows.at[index, columns]
-    return getattr(at, name)(data, mode="drop").reshape(-1)
+    new: jax.Array = getattr(at, name)(data, mode="drop")
+    return new.reshape(-1)
 
 
-def _wrapped(index: Any, length: int, count: int, kind: types.dtype) -> Any:
+def _wrapped(index: jax.Array, length: int, count: int, kind: types.dtype) -> jax.Array:
     """Return the rows where index · length begins, after it has wrapped; `count` where that is inside of a row.
 
     Of int64 it would wrap only where JAX has no 64 bits.

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, SupportsIndex, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -15,20 +15,21 @@ from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
-from fnjax.triton.values.tensor import KNOWN_LIMIT, Tensor, aligned
+from fnjax.triton.values.tensor import KNOWN_LIMIT, Operand, Tensor, aligned
 
+Sizes = SupportsIndex | Sequence[SupportsIndex] | types.constexpr  # a size, or all of them
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-def shape_of(given: Any) -> Shape:
+def shape_of(given: Sequence[Sizes]) -> Shape:
     """Return a shape as a tuple of integers, given as one argument (a list) or as several."""
-    given = [getattr(g, "value", g) for g in given]
-    if len(given) == 1 and isinstance(given[0], list | tuple):
-        given = given[0]
-    return tuple(operator.index(getattr(n, "value", n)) for n in given)
+    sizes: Sequence[Any] = [getattr(g, "value", g) for g in given]
+    if len(sizes) == 1 and isinstance(sizes[0], list | tuple):
+        sizes = sizes[0]
+    return tuple(operator.index(getattr(n, "value", n)) for n in sizes)
 
 
-def axis_of(given: Any, rank: int) -> int:
+def axis_of(given: SupportsIndex, rank: int) -> int:
     """Return the index of an axis of a block with `rank` axes; negative ones count from the end."""
     return operator.index(given) % rank
 
@@ -46,39 +47,39 @@ def of_pointers(function: Function) -> Function:
 
 
 @of_pointers
-def reshape(input: Any, *shape: Any, can_reorder: bool = False) -> Tensor:
+def reshape(input: Operand, *shape: Sizes, can_reorder: bool = False) -> Tensor:
     """Return the elements, in row-major order, in another shape.
 
     Raises:
         ValueError: the shapes differ in their number of elements.
     """
-    shape, tensor = shape_of(shape), as_tensor(input)
-    if int(np.prod(shape)) != tensor.numel:
-        raise ValueError(f"a block of shape {tensor.shape} cannot take the shape {shape}")
-    if [n for n in shape if n > 1] == [n for n in tensor.shape if n > 1]:
+    sizes, tensor = shape_of(shape), as_tensor(input)
+    if int(np.prod(sizes)) != tensor.numel:
+        raise ValueError(f"a block of shape {tensor.shape} cannot take the shape {sizes}")
+    if [n for n in sizes if n > 1] == [n for n in tensor.shape if n > 1]:
 
-        def moved(affine: Affine) -> Any:
+        def moved(affine: Affine) -> Affine:
             strides = iter([s for s, n in zip(affine.strides, affine.shape, strict=True) if n > 1])
-            return affine.reshaped(shape, [next(strides) if n > 1 else 0 for n in shape])
+            return affine.reshaped(sizes, [next(strides) if n > 1 else 0 for n in sizes])
 
         return tensor.rearranged(
-            shape,
+            sizes,
             moved,
             lambda data: jnp.broadcast_to(data, data.shape[: leading()] + tensor.shape).reshape(
-                data.shape[: leading()] + shape
+                data.shape[: leading()] + sizes
             ),
         )
     if tensor.known and tensor.dtype.kind in "iu" and tensor.numel <= KNOWN_LIMIT:
         data = np.broadcast_to(aligned(tensor.data, tensor.ndim), tensor.data.shape[: leading()] + tensor.shape)
-        return values.of_data(data.reshape(data.shape[: leading()] + shape), tensor.dtype, shape)
+        return values.of_data(data.reshape(data.shape[: leading()] + sizes), tensor.dtype, sizes)
     full = tensor.filled()
-    return Tensor(full.reshape(full.shape[: leading()] + shape), tensor.dtype, shape)
+    return Tensor(full.reshape(full.shape[: leading()] + sizes), tensor.dtype, sizes)
 
 
 view = reshape
 
 
-def ravel(x: Any, can_reorder: bool = False) -> Tensor:
+def ravel(x: Tensor, can_reorder: bool = False) -> Tensor:
     """Return all elements as a block of one axis."""
     return reshape(x, (x.numel,))
 
@@ -91,7 +92,7 @@ def filled_alike(*tensors: Tensor) -> list[jax.Array]:
 
 
 @of_pointers
-def trans(input: Any, *dims: Any) -> Tensor:
+def trans(input: Tensor, *dims: Sizes) -> Tensor:
     """Return a block with its axes permuted; the last two are swapped if none are given."""
     if not dims:
         dims = (*range(input.ndim - 2), input.ndim - 1, input.ndim - 2)
@@ -99,7 +100,7 @@ def trans(input: Any, *dims: Any) -> Tensor:
 
 
 @of_pointers
-def permute(input: Tensor, *dims: Any) -> Tensor:
+def permute(input: Tensor, *dims: Sizes) -> Tensor:
     """Return a block with its axes in the order `dims`.
 
     Raises:
@@ -117,7 +118,7 @@ def permute(input: Tensor, *dims: Any) -> Tensor:
 
 
 @of_pointers
-def expand_dims(input: Tensor, axis: Any) -> Tensor:
+def expand_dims(input: Tensor, axis: SupportsIndex | Sequence[SupportsIndex]) -> Tensor:
     """Return a block with a new axis of size 1, or with several."""
     for given in sorted(map(operator.index, axis if isinstance(axis, list | tuple) else [axis])):
         one = axis_of(given, input.ndim + 1)
@@ -126,7 +127,7 @@ def expand_dims(input: Tensor, axis: Any) -> Tensor:
 
 
 @of_pointers
-def broadcast_to(input: Any, *shape: Any) -> Tensor:
+def broadcast_to(input: Operand, *shape: Sizes) -> Tensor:
     """Return a block broadcast to a shape."""
     return values.broadcast(input, shape_of(shape))
 
@@ -138,14 +139,14 @@ def broadcast(input: Any, other: Any) -> Any:
     return broadcast_to(input, shape), broadcast_to(other, shape)
 
 
-def join(a: Any, b: Any) -> Tensor:
+def join(a: Operand, b: Operand) -> Tensor:
     """Return two blocks stacked along a new last axis."""
-    a, b, kind = values.to_common_type(a, b)
-    a, b = broadcast(a, b)
-    return Tensor(jnp.stack(filled_alike(a, b), axis=-1), kind, (*a.shape, 2))
+    x, y, kind = values.to_common_type(a, b)
+    x, y = broadcast(x, y)
+    return Tensor(jnp.stack(filled_alike(x, y), axis=-1), kind, (*x.shape, 2))
 
 
-def split(a: Any) -> Any:
+def split(a: Tensor) -> tuple[Tensor, ...]:
     """Return the two halves of a block along its last axis, of size 2: the inverse of `join`.
 
     Raises:
@@ -157,13 +158,13 @@ def split(a: Any) -> Any:
     return tuple(Tensor(data[..., i], a.dtype, a.shape[:-1]) for i in range(2))
 
 
-def interleave(a: Any, b: Any) -> Tensor:
+def interleave(a: Operand, b: Operand) -> Tensor:
     """Return the elements of two blocks alternately, along the last axis."""
     joined = join(a, b)
     return reshape(joined, (*joined.shape[:-2], 2 * joined.shape[-2])) if joined.ndim > 1 else joined
 
 
-def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tensor:
+def cat(input: Operand, other: Operand, can_reorder: bool = False, dim: SupportsIndex = 0) -> Tensor:
     """Return two blocks concatenated along an axis."""
     dim = operator.index(dim)
     a, b, kind = values.to_common_type(input, other)
@@ -171,20 +172,20 @@ def cat(input: Any, other: Any, can_reorder: bool = False, dim: int = 0) -> Tens
     return Tensor(jnp.concatenate(filled_alike(a, b), leading() + dim), kind, shape)
 
 
-def flip(x: Any, dim: Any = None) -> Tensor:
+def flip(x: Tensor, dim: SupportsIndex | None = None) -> Tensor:
     """Return a block with an axis reversed, the last one by default."""
     dim = axis_of(-1 if dim is None else dim, x.ndim)
     return Tensor(jnp.flip(x.filled(), leading() + dim), x.dtype, x.shape)
 
 
-def gather(src: Any, index: Any, axis: Any) -> Tensor:
+def gather(src: Tensor, index: Tensor, axis: SupportsIndex) -> Tensor:
     """Return elements of `src` at the positions `index` along an axis."""
     axis = axis_of(axis, src.ndim)
     data, positions = filled_alike(src, index)
     return Tensor(jnp.take_along_axis(data, positions, leading() + axis), src.dtype, index.shape)
 
 
-def histogram(input: Any, num_bins: Any, mask: Any = None) -> Tensor:
+def histogram(input: Tensor, num_bins: SupportsIndex, mask: Operand | None = None) -> Tensor:
     """Return how often each integer from 0 to `num_bins` - 1 occurs in a block, where the mask holds."""
     num_bins = operator.index(num_bins)
     bins = input.filled()

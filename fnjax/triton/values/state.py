@@ -3,14 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
-from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, SupportsIndex
 
+import jax
 import numpy as np
 
-from fnjax.triton.values.affine import MOST, Affine, LoopVariable, along_axis, leading, with_leading
+from fnjax.triton.values.affine import (
+    MOST,
+    Affine,
+    Array,
+    LoopVariable,
+    OneArray,
+    VectorVariable,
+    along_axis,
+    leading,
+    with_leading,
+)
 from fnjax.triton.values.exceptions import KernelError, NotVectorizable
+from fnjax.triton.values.views import Layout
+
+Grid = SupportsIndex | Sequence[SupportsIndex] | Callable[[dict[str, Any]], Any]  # as launches give it
+Splits = list[list[int]]  # for each axis of the grid, the sizes that it is split into
+# Takes the `Launch`, its arrays, and the scalars that would be traced; returns the stored arrays.
+Runner = Callable[[Any, Sequence[Any], Sequence[Any]], Sequence[Any]]
 
 
 class State:
@@ -24,7 +42,7 @@ class State:
     """
 
     def __init__(
-        self, grid: tuple[int, ...], in_sequence: bool = False, programs: Any = None, splits: Any = None
+        self, grid: tuple[int, ...], in_sequence: bool = False, programs: Any = None, splits: Splits | None = None
     ) -> None:
         self.grid, self.in_sequence, self.programs = grid, in_sequence, programs
         self.splits = splits or [[size] for size in grid]
@@ -34,13 +52,15 @@ class State:
         self.vectorized_loops: list[VectorizedLoop] = []
         self.accesses: list[LoopAccess] = []  # of the innermost loop around the current statement
         self.streams: Any = None  # the `streams.Streams` of the innermost loop, where it is a sequential `for`
-        self.outputs: dict[Any, Any] = {}  # by stream, the rows that an iteration has written
+        self.outputs: dict[Any, jax.Array] = {}  # by stream, the rows that an iteration has written
         self.traced = 0  # number of sequentially traced loops around the current statement
         self.unrolled_loops = 0  # number of unrolled loops around the current statement
-        self.reshaped: dict[Any, Any] = {}  # by buffer and layout: memory, reshaped before a loop's first iteration
-        self.to_reshape: set[Any] = set()  # keys that `reshaped` lacks: the loop is traced again with them
-        self.slices: dict[Any, Any] = {}  # by buffer, layout and dimension: slices that unrolled iterations made
-        self.buffers: list[Any] = []
+        # By buffer and layout: memory, reshaped before a loop's first iteration.
+        self.reshaped: dict[tuple[int, Layout], tuple[jax.Array, jax.Array]] = {}
+        self.to_reshape = set[tuple[int, Layout]]()  # keys that `reshaped` lacks: the loop is traced again with them
+        # By buffer, layout and dimension: memory, and its slices that unrolled iterations made, with where they start.
+        self.slices: dict[tuple[int, Layout, int], tuple[jax.Array, list[tuple[int, jax.Array]]]] = {}
+        self.buffers: list[jax.Array] = []
         self.rows: dict[int, Rows] = {}  # by buffer, memory as the last store through a view has left it
         self.loops: dict[Any, Any] = {}  # results of earlier traces of a loop, which the next trace starts from
         self.active: Any = None  # mask of the active lanes, or None for all
@@ -49,7 +69,7 @@ class State:
         self.elementwise = False  # within functions of scalars that are called on blocks
         self.execution: Any = None  # the `execution.Execution` that executes programs on NumPy arrays, if any
 
-    def program(self, axis: Any) -> Any:
+    def program(self, axis: int) -> Affine:
         """Return the index of the current program along `axis` of the grid, as an affine expression."""
         if self.in_sequence:
             variable = LoopVariable(self.programs[axis], 0, self.grid[axis] - 1)
@@ -72,7 +92,7 @@ class State:
             found = [*range(len(found), len(found) + sum(n > 1 for n in sizes)), *found]
         return (*found, *range(len(found), len(self.lead)))
 
-    def split_grid(self, radix: Any) -> Any:
+    def split_grid(self, radix: Mapping[int, list[int]]) -> Splits | None:
         """Return `splits` with leading axes of the grid split further into a mixed radix.
 
         Args:
@@ -114,7 +134,7 @@ class State:
             self.accesses = before
 
     @contextlib.contextmanager
-    def vectorizing(self, size: int) -> Iterator[Any]:
+    def vectorizing(self, size: int) -> Iterator[VectorizedLoop]:
         """Add a leading axis of `size` for the iterations of a loop while the context lasts.
 
         Yields:
@@ -139,7 +159,7 @@ class State:
             self.lead, self.active, self.traced = lead, active, traced
 
     @contextlib.contextmanager
-    def unrolling(self) -> Iterator[Any]:
+    def unrolling(self) -> Iterator[None]:
         """Count one more unrolled loop around the current statement while the context lasts."""
         self.unrolled_loops += 1
         try:
@@ -153,7 +173,7 @@ class State:
         return bool(affine.terms) or vectorized or self.unrolled_loops > 0
 
     @contextlib.contextmanager
-    def masked(self, mask: Any) -> Iterator[Any]:
+    def masked(self, mask: Any) -> Iterator[None]:
         """Restrict memory accesses and assignments to lanes where `mask` holds, while the context lasts."""
         before = self.active
         self.active = mask
@@ -183,6 +203,7 @@ class Snapshot:
         state.streams, state.outputs = self.streams, self.outputs
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
 class VectorizedLoop:
     """Iterations of a vectorised loop.
 
@@ -193,18 +214,22 @@ class VectorizedLoop:
         accesses: the memory accesses in its body.
     """
 
-    def __init__(self, variable: LoopVariable, traced: Any, is_new: bool, accesses: list[LoopAccess]) -> None:
-        self.variable, self.traced, self.is_new, self.accesses = variable, traced, is_new, accesses
+    variable: VectorVariable
+    traced: int
+    is_new: bool
+    accesses: list[LoopAccess]
 
-    def with_axis(self, array: Any) -> Any:
+    def with_axis(self, array: OneArray) -> OneArray:
         """Return an array that was made before the loop, with the loop's axis."""
-        at = self.variable.axis
-        return array.reshape((*array.shape[:at], 1, *array.shape[at:])) if self.is_new else array
+        shape = list(array.shape)
+        shape.insert(self.variable.axis, 1)
+        return array.reshape(shape) if self.is_new else array
 
-    def without_axis(self, array: Any) -> Any:
+    def without_axis(self, array: OneArray) -> OneArray:
         """Return an array that is used after the loop, without the loop's axis, along which it does not vary."""
-        at = self.variable.axis
-        return array.reshape(array.shape[:at] + array.shape[at + 1 :]) if self.is_new else array
+        shape = list(array.shape)
+        del shape[self.variable.axis]
+        return array.reshape(shape) if self.is_new else array
 
 
 class Rows(NamedTuple):
@@ -216,9 +241,9 @@ class Rows(NamedTuple):
         rows: the array with one axis for each dimension of the layout.
     """
 
-    flat: Any
-    layout: Any
-    rows: Any
+    flat: jax.Array
+    layout: Layout
+    rows: jax.Array
 
 
 class LoopAccess(NamedTuple):
@@ -243,18 +268,15 @@ SMALL = 1 << 16  # arrays of at most so many elements are never refused by `chec
 _LOCAL = threading.local()
 
 
-def instead() -> Any:
+def instead() -> Runner | None:
     """Return the function that runs launches of this thread in place of JAX; None where there is none."""
-    return getattr(_LOCAL, "instead", None)
+    found: Runner | None = getattr(_LOCAL, "instead", None)
+    return found
 
 
 @contextlib.contextmanager
-def launching(runner: Any) -> Iterator[Any]:
-    """Send launches of this thread to `runner` while the context lasts.
-
-    Args:
-        runner: takes the `Launch`, its arrays, and the scalars that would be traced; returns the stored arrays.
-    """
+def launching(runner: Runner) -> Iterator[None]:
+    """Send launches of this thread to `runner` while the context lasts."""
     before = instead()
     _LOCAL.instead = runner
     try:
@@ -263,26 +285,22 @@ def launching(runner: Any) -> Iterator[Any]:
         _LOCAL.instead = before
 
 
-def check_size(array: Any) -> None:
+def check_size(array: Array) -> None:
     """Check that vectorising a loop does not make an array much larger than the launch's memory.
 
     Raises:
         NotVectorizable: `array` depends on a vectorised loop, and is larger than `SMALL` and than twice all buffers.
     """
-    state = getattr(_LOCAL, "state", None)
+    state: State | None = getattr(_LOCAL, "state", None)
     if (
         state is None
         or not state.vectorized_loops
         or array.size <= SMALL
-        or not any(_depends(array, t) for t in state.vectorized_loops)
+        or not any(array.shape[loop.variable.axis] > 1 for loop in state.vectorized_loops)
     ):
         return
     if array.size > 2 * sum(buffer.size for buffer in state.buffers):
         raise NotVectorizable
-
-
-def _depends(array: Any, vectorized_loops: Any) -> Any:
-    return array.shape[vectorized_loops.variable.axis] > 1
 
 
 def current_execution() -> Any:
@@ -309,7 +327,7 @@ def current() -> State:
 
 
 @contextlib.contextmanager
-def entered(state: State) -> Iterator[Any]:
+def entered(state: State) -> Iterator[State]:
     """Make `state` the current one while the context lasts."""
     before = getattr(_LOCAL, "state", None)
     _LOCAL.state = state

@@ -10,7 +10,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
+import numpy as np
 
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.independence import are_disjoint
@@ -54,7 +56,7 @@ class Streams:
         self.joined = {_hull(keys): keys for keys in alike.values()}
         return list(self.joined)
 
-    def start(self, variable: LoopVariable, rows: Sequence[Any]) -> None:
+    def start(self, variable: LoopVariable, rows: Sequence[jax.Array]) -> None:
         """Begin an iteration with the rows of `joined`."""
         self.variable, self.misfit = variable, False
         self.rows = {
@@ -65,7 +67,7 @@ class Streams:
 
     def end(self) -> None:
         """Forget the tracers of an iteration."""
-        self.variable, self.rows = LoopVariable(None, 0, 0), dict[Key, Any]()
+        self.variable, self.rows = LoopVariable(None, 0, 0), dict[Key, jax.Array]()
 
     def key(self, buffer: int, view: View) -> Key | None:
         """Return the stream that a view belongs to; None where its rows do not advance by one, or leave memory."""
@@ -84,7 +86,7 @@ class Streams:
         dimensions = (*view.dimensions[:axis], every, *view.dimensions[axis + 1 :])
         return buffer, axis, step, View(dimensions, (), (), 0, 0)
 
-    def read(self, buffer: int, view: View, outputs: dict[Key, Any], dtype: Any) -> Any:
+    def read(self, buffer: int, view: View, outputs: dict[Key, jax.Array], dtype: np.dtype[Any]) -> jax.Array | None:
         """Return the rows of a view in this iteration; None where they are not in a stream.
 
         Args:
@@ -94,7 +96,7 @@ class Streams:
             dtype: the array's.
         """
         key = self.key(buffer, view)
-        if key in outputs:
+        if key is not None and key in outputs:
             return outputs[key]
         if any(buffer == other for other, *_ in outputs):
             self.carried.add(buffer)
@@ -108,7 +110,7 @@ class Streams:
             return jnp.expand_dims(self.rows[key], key[1])
         return None
 
-    def finish(self, accesses: Sequence[LoopAccess], outputs: dict[Key, Any]) -> list[Any]:
+    def finish(self, accesses: Sequence[LoopAccess], outputs: dict[Key, jax.Array]) -> list[jax.Array]:
         """Return the rows that an iteration has written, in the order of `outputs`.
 
         Buffers that it cannot write so, since iterations depend on each other, are carried in the next attempt.
@@ -126,12 +128,12 @@ class Streams:
         """Return True where the scan goes through the rows from the last one to the first."""
         return sum(step for _, _, step, _ in self.inputs) < 0
 
-    def first_axis(self, rows: Any, key: Key) -> Any:
+    def first_axis(self, rows: jax.Array, key: Key) -> jax.Array:
         """Return the rows of all iterations along the first axis, as the scan takes them."""
         _, axis, step, _ = key
         return jnp.moveaxis(jnp.flip(rows, axis) if (step < 0) != self.reverse else rows, axis, 0)
 
-    def in_place(self, rows: Any, key: Key) -> Any:
+    def in_place(self, rows: jax.Array, key: Key) -> jax.Array:
         """Return what the scan returns as the rows of the view of all iterations: the inverse of `first_axis`."""
         _, axis, step, _ = key
         rows = jnp.moveaxis(rows, 0, axis)

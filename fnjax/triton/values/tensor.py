@@ -26,6 +26,7 @@ import dataclasses
 import math
 import operator
 from collections.abc import Callable, Sequence
+from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -33,7 +34,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from fnjax.triton.values import types
-from fnjax.triton.values.affine import Affine, Shape, constant, leading
+from fnjax.triton.values.affine import Affine, Array, ArrayMap, OneArray, Shape, constant, leading
 from fnjax.triton.values.state import check_size
 
 KNOWN_LIMIT = 1 << 16  # known values that are not affine stay NumPy arrays up to this many elements
@@ -66,7 +67,7 @@ def for_jax(data: Array, kind: types.dtype) -> jax.Array:
     return jnp.asarray(data).astype(own)
 
 
-def _refuse_wide(low: Any, high: Any, kind: types.dtype) -> None:
+def _refuse_wide(low: int, high: int, kind: types.dtype) -> None:
     """Raise TypeError where a range of integers does not fit into the 32 bits that JAX has."""
     limits = np.iinfo(canonical(kind))
     for number in (low, high):
@@ -79,8 +80,8 @@ def needs_64_bits(what: object) -> TypeError:
     return TypeError(f"{what} takes 64 bits, which JAX leaves off: jax.config.update('jax_enable_x64', True)")
 
 
-Array = np.ndarray | jax.Array
 Conditions = tuple[Affine, ...]
+Index = slice | tuple[slice | None, ...] | None  # of a block: all of an axis, or a new one
 
 
 class Tensor:
@@ -95,11 +96,11 @@ class Tensor:
         row: of integers that are not known: a tensor, a number and an affine expression, tensor · number + expression.
     """
 
-    factors: tuple[Any, Any, Any] | None = None
-    row: tuple[Any, int, Affine] | None = None
+    factors: tuple[jax.Array, jax.Array, np.dtype[Any]] | None = None
+    row: tuple[Tensor, int, Affine] | None = None
     if TYPE_CHECKING:  # `arithmetic` installs the operators, and `language` the methods
 
-        def _operate(self, other: Any) -> Tensor: ...
+        def _operate(self, other: Operand) -> Tensor: ...
         def __getattr__(self, name: str) -> Any: ...
         def __neg__(self) -> Tensor: ...
 
@@ -119,17 +120,25 @@ class Tensor:
         self._data, self._type, self.shape = data, dtype, tuple(shape)
         self.affine, self.conditions, self.rest = affine, conditions, rest
 
-    dtype = property(lambda self: self._type)
-    type = property(lambda self: self._type)
-    ndim = property(lambda self: len(self.shape))
+    @property
+    def dtype(self) -> types.dtype:
+        """The type of the elements."""
+        return self._type
 
     @property
-    def numel(self) -> Any:
+    def ndim(self) -> int:
+        """The number of axes of the block."""
+        return len(self.shape)
+
+    type = property(lambda self: self._type)
+
+    @property
+    def numel(self) -> int:
         """The number of elements of the block."""
         return int(np.prod(self.shape, dtype=int))
 
     @property
-    def data(self) -> Any:
+    def data(self) -> Array:
         """The array, NumPy's or JAX's: leading axes before the block's, of size 1 where it does not vary.
 
         Raises:
@@ -164,7 +173,7 @@ class Tensor:
     def uniform(self) -> Any:
         """Return the Python scalar of a known scalar that is the same in all programs; else None."""
         if self.shape == () and self.known:
-            data = self.data
+            data = np.asarray(self.data)
             if (data == data.flat[0]).all() or data.size == 1:
                 return data.flat[0].item()
         return None
@@ -203,7 +212,7 @@ class Tensor:
     def __repr__(self) -> str:
         return f"tensor<{'x'.join(map(str, (*self.shape, self._type)))}>"
 
-    def __getitem__(self, index: Any) -> Tensor:
+    def __getitem__(self, index: Index) -> Tensor:
         index = index if isinstance(index, tuple) else (index,)
         index = (*index, *[slice(None)] * (len(self.shape) - sum(item is not None for item in index)))
         shape: list[int] = []
@@ -223,7 +232,7 @@ class Tensor:
             elif item != slice(None):  # a colon beyond the last axis does nothing, as in `pid[:, None]` of a scalar
                 raise TypeError("blocks are indexed with : and None only (tl.gather takes elements)")
 
-        def moved(affine: Affine) -> Any:
+        def moved(affine: Affine) -> Affine:
             return affine.reshaped(
                 shape, [0 if a is None else affine.strides[s] for a, s in zip(axes[leading() :], strides, strict=True)]
             )
@@ -234,7 +243,7 @@ class Tensor:
         self,
         shape: Sequence[int],
         on_affine: Callable[[Affine], Affine] | None,
-        on_data: Callable[[Any], Any],
+        on_data: Callable[[Array], Array],
     ) -> Tensor:
         """Return the elements in other positions of a block (transposed, indexed, reshaped).
 
@@ -251,7 +260,7 @@ class Tensor:
             return Tensor(None, self._type, shape, conditions=tuple(on_affine(f) for f in wide), rest=rest)
         return Tensor(on_data(aligned(self.data, len(self.shape))), self._type, shape)
 
-    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
+    def map_leading(self, change: ArrayMap) -> Tensor:
         """Return the tensor with its leading axes changed by a function of arrays."""
         if self.affine is not None:
             return Tensor(None, self._type, self.shape, affine=self.affine.map_leading(change))
@@ -273,6 +282,9 @@ class Tensor:
         return found
 
 
+Operand = Tensor | types.Number | types.constexpr  # of arithmetic; anything else is a TypeError
+
+
 class Concatenated(Tensor):
     """Two tensors one after the other along an axis of the block: lanes that are in an array, and those after its end.
 
@@ -286,21 +298,21 @@ class Concatenated(Tensor):
 
     known = property(lambda self: False)
 
-    def __init__(self, parts: Any, axis: int) -> None:
+    def __init__(self, parts: Sequence[Tensor], axis: int) -> None:
         self.parts, self.axis, self.sizes = parts, axis, tuple(part.shape[axis] for part in parts)
         shape = list(parts[0].shape)
         shape[axis] = sum(self.sizes)
         super().__init__(None, parts[0].dtype, tuple(shape))
 
     @property
-    def data(self) -> Any:
+    def data(self) -> jax.Array:
         """The array of the whole block."""
         arrays = [aligned(part.array(), self.ndim) for part in self.parts]
         common = list(np.broadcast_shapes(*(jax.lax.index_in_dim(a, 0, self.axis).shape for a in arrays)))
         sizes = [[size if d == len(common) + self.axis else n for d, n in enumerate(common)] for size in self.sizes]
         return jnp.concatenate([jnp.broadcast_to(a, size) for a, size in zip(arrays, sizes, strict=True)], self.axis)
 
-    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
+    def map_leading(self, change: ArrayMap) -> Tensor:
         """Return the tensor with other leading axes, as `Tensor.map_leading` does."""
         return Concatenated([part.map_leading(change) for part in self.parts], self.axis)
 
@@ -319,7 +331,7 @@ class Guarded(Tensor):
     known = property(lambda self: False)
     data = property(lambda self: self.select(self.mask, self.inner).data)
 
-    def __init__(self, inner: Tensor, mask: Tensor, select: Any) -> None:
+    def __init__(self, inner: Tensor, mask: Tensor, select: Callable[[Tensor, Tensor], Tensor]) -> None:
         super().__init__(None, inner.dtype, inner.shape)
         self.inner, self.mask, self.select = inner, mask, select
 
@@ -327,17 +339,17 @@ class Guarded(Tensor):
         self,
         shape: Sequence[int],
         on_affine: Callable[[Affine], Affine] | None,
-        on_data: Callable[[Any], Any],
+        on_data: Callable[[Array], Array],
     ) -> Tensor:
         """Return the elements in other positions of a block, as `Tensor.rearranged` does."""
         return Guarded(self.inner.rearranged(shape, on_affine, on_data), self.mask, self.select)
 
-    def map_leading(self, change: Callable[[Any], Any]) -> Tensor:
+    def map_leading(self, change: ArrayMap) -> Tensor:
         """Return the tensor with other leading axes, as `Tensor.map_leading` does."""
         return Guarded(self.inner.map_leading(change), self.mask.map_leading(change), self.select)
 
 
-def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
+def by_parts(function: Callable[..., Tensor], *tensors: Tensor) -> Tensor | None:
     """Return `function` of tensors, elementwise, for each part of a block; None where they have no common parts."""
     divided = [t for t in tensors if isinstance(t, Concatenated)]
     if not divided or len({(t.axis, t.sizes) for t in divided}) > 1:
@@ -346,7 +358,7 @@ def by_parts(function: Any, *tensors: Tensor) -> Tensor | None:
     return Concatenated([function(*(part_of(t, axis, sizes, i) for t in tensors)) for i in (0, 1)], axis)
 
 
-def row_of(name: str, a: Tensor, b: Tensor) -> Any:
+def row_of(name: str, a: Tensor, b: Tensor) -> tuple[Tensor, int, Affine] | None:
     """Return `Tensor.row` of the sum ("add") or product ("multiply") of two integers, or None."""
     for x, y in ((a, b), (b, a)):
         if name == "add" and x.row is not None and y.affine is not None:
@@ -358,16 +370,15 @@ def row_of(name: str, a: Tensor, b: Tensor) -> Any:
     return None
 
 
-def part_of(tensor: Tensor, axis: int, sizes: tuple[int, int], position: int) -> Tensor:
+def part_of(tensor: Tensor, axis: int, sizes: Sequence[int], position: int) -> Tensor:
     """Return the first or second part (`position`) of a tensor that is divided along an axis into parts of `sizes`."""
     if isinstance(tensor, Concatenated) and (tensor.axis, tensor.sizes) == (axis, sizes):
-        found: Tensor = tensor.parts[position]
-        return found
+        return tensor.parts[position]
     if tensor.ndim < -axis or tensor.shape[axis] == 1:
         return tensor
     first, size = position * sizes[0], sizes[position]
     shape = [size if d == tensor.ndim + axis else n for d, n in enumerate(tensor.shape)]
-    lanes = (..., slice(first, first + size), *[slice(None)] * (-axis - 1))
+    lanes: tuple[EllipsisType | slice, ...] = (..., slice(first, first + size), *[slice(None)] * (-axis - 1))
 
     def moved(affine: Affine) -> Affine:
         wide = affine.reshaped(shape, affine.strides)
@@ -394,13 +405,13 @@ def is_small(affine: Affine) -> bool:
     return affine.concrete and math.prod(affine.array_shape) <= KNOWN_LIMIT
 
 
-def aligned(data: Any, rank: int) -> Any:
+def aligned(data: OneArray, rank: int) -> OneArray:
     """Return an array whose block has `rank` axes: missing ones are inserted before those of its block."""
     missing = leading() + rank - data.ndim
     return data.reshape(data.shape[: leading()] + (1,) * missing + data.shape[leading() :]) if missing else data
 
 
-def pair(op: Any, a: Any, b: Any) -> Any:
+def pair(op: Callable[[Array, Array], Array], a: Array, b: Array) -> Array:
     """Return `op(a, b)` of two arrays, whose blocks are aligned first."""
     rank = max(a.ndim, b.ndim) - leading()
     return op(aligned(a, rank), aligned(b, rank))

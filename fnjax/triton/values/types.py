@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import jax.numpy as jnp
 import numpy as np
+from numpy.typing import DTypeLike
+
+Number = bool | int | float | np.number | np.bool_  # of Python and NumPy
 
 
 class dtype:
     """Type of triton.language, such as `tl.float32`. Called on a value, it converts: `tl.float32(x)`."""
 
-    def __new__(cls, name: str = "", *own: Any) -> Any:
+    def __new__(cls, name: str = "", *own: object) -> Any:
         """Return a new type, or the one of this name: `tl.dtype("uint32")`."""
         return as_type(name) if name and not own else object.__new__(cls)
 
-    def __init__(self, name: str, kind: str = "", bits: int = 0, array: Any = None) -> None:
+    def __init__(self, name: str, kind: str = "", bits: int = 0, array: DTypeLike | None = None) -> None:
         if not kind:  # it is there
             return
         self.name, self.kind, self.primitive_bitwidth, self.array = name, kind, bits, np.dtype(array)
@@ -121,7 +124,7 @@ class pointer_type:
         return f"pointer<{self.element_ty}>"
 
 
-def type_of_array(given: Any) -> Any:
+def type_of_array(given: DTypeLike) -> dtype:
     """Return the triton.language type for an array's dtype.
 
     Raises:
@@ -133,30 +136,30 @@ def type_of_array(given: Any) -> Any:
     return found
 
 
-def as_type(given: Any) -> Any:
+def as_type(given: TypeLike) -> dtype | pointer_type:
     """Return a triton.language type from one of its own types, a JAX or NumPy dtype, or a name such as "fp32".
 
     Raises:
         TypeError: there is no such type.
     """
-    given = getattr(given, "value", given)
-    if isinstance(given, dtype | pointer_type):
-        return given
-    if isinstance(given, str):
+    found: Any = getattr(given, "value", given)
+    if isinstance(found, dtype | pointer_type):
+        return found
+    if isinstance(found, str):
         named = {"fp16": float16, "fp32": float32, "fp64": float64, "bf16": bfloat16}
         named |= {f"{k}{b}": d for d in ALL if d.kind in "iu" for k, b in ((d.kind, d.primitive_bitwidth),)}
         named |= {d.name: d for d in ALL}
-        if given in named:
-            return named[given]
-    return type_of_array(given)
+        if found in named:
+            return named[found]
+    return type_of_array(found)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: object) -> TypeGuard[Number]:
     """Return True for a number or boolean of Python or NumPy."""
     return isinstance(value, bool | int | float | np.number | np.bool_)
 
 
-def type_of_number(value: Any) -> Any:
+def type_of_number(value: Number) -> dtype:
     """Return the type that a Python number has where it meets tensors.
 
     It is int1, int32 or float32, or a wider type where the value needs one.
@@ -173,12 +176,12 @@ def type_of_number(value: Any) -> Any:
     return float64 if 0 < size < 2**-126 or (2 - 2**-23) * 2.0**127 < size < float("inf") else float32
 
 
-def _rank(kind: dtype) -> Any:
+def _rank(kind: dtype) -> int:
     """Return the order of kinds, by which a Python number yields to a tensor: booleans, integers, floats."""
     return "biuf".index(kind.kind) and (2 if kind.kind == "f" else 1)
 
 
-def promote(a: Any, b: Any, a_is_number: bool = False, b_is_number: bool = False, division: bool = False) -> Any:
+def promote(a: dtype, b: dtype, a_is_number: bool = False, b_is_number: bool = False, division: bool = False) -> dtype:
     """Return the common type of two operands (semantic.py, `computation_type_impl`, of Triton 3.5).
 
     Args:
@@ -249,6 +252,9 @@ class constexpr:
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Call the wrapped type or function."""
         return self.value(*args, **named)
+
+
+TypeLike = dtype | pointer_type | constexpr | DTypeLike  # what `as_type` takes
 
 
 def _lifted(op: Callable[..., Any], swapped: bool) -> Callable[[constexpr, Any], constexpr]:

@@ -10,13 +10,21 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
+from collections.abc import Iterable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from fnjax.triton.values.affine import MANY, Affine, LoopVariable, along_axis
+from fnjax.triton.values import types
+from fnjax.triton.values.affine import MANY, Affine, Terms, along_axis
+
+Layout = tuple[tuple[int, int, int, int], ...]  # by dimension: stride, count, rows of padding in front and at the end
+
+
+Fact = tuple[int, list[int], Terms]  # of a condition: constant, coefficient for each axis, loop variables
 
 
 @dataclasses.dataclass
@@ -55,7 +63,7 @@ class Dimension:
     stride: int
     count: int
     start: int
-    terms: tuple[tuple[LoopVariable, int], ...]
+    terms: Terms
     low: int
     high: int
     size: int
@@ -116,7 +124,7 @@ class View:
         return any(d.terms for d in self.dimensions)
 
     @property
-    def layout(self) -> tuple[tuple[int, int, int, int], ...]:
+    def layout(self) -> Layout:
         """The layout of memory: for each dimension stride, count, and rows of padding in front and at the end."""
         return tuple(d.layout for d in self.dimensions)
 
@@ -159,7 +167,7 @@ def find_view(address: Affine, conditions: list[Affine], length: int) -> View | 
     axes = merged(sorted((a for a in axes), key=lambda a: -a.stride))
     strides = {abs(c) for _, c in address.traced_variables} - {axis.stride for axis in axes}
     # With a dimension for each loop variable, iterations access single rows of it (`streams`).
-    fitted: Any = None
+    fitted = None
     for more in (strides, ()) if strides else ((),):
         every = sorted((*axes, *(Axis(1, stride, [], [0] * len(usable)) for stride in more)), key=lambda a: -a.stride)
         if not every or every[-1].stride != 1:
@@ -220,7 +228,7 @@ def mixed_radix_of(affine: Affine) -> dict[int, list[int]] | None:
     return found if (values == expected).all() else None
 
 
-def _mixed_radix(numbers: np.ndarray[Any, Any]) -> Any:
+def _mixed_radix(numbers: np.ndarray) -> list[int] | None:
     """Return the mixed radix, slowest digit first, in whose digits a sequence is affine; None if there is none."""
     sizes: list[int] = []
     while len(numbers) > 1:
@@ -233,7 +241,7 @@ def _mixed_radix(numbers: np.ndarray[Any, Any]) -> Any:
     return sizes or [1]
 
 
-def merged(axes: Any) -> Any:
+def merged(axes: Iterable[Axis]) -> list[Axis]:
     """Return the axes with neighbours merged that form one longer range, in memory and in all conditions."""
     out: list[Axis] = []
     for axis in axes:
@@ -249,7 +257,9 @@ def merged(axes: Any) -> Any:
     return out
 
 
-def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, facts: Any, outermost: Any) -> Any:
+def _fit_dimensions(
+    axes: list[Axis], at: int, offset: int, terms: Terms, limit: int, facts: list[Fact], outermost: bool
+) -> tuple[list[Dimension], int, set[int]] | None:
     """Return dimensions from axis `at` on, the elements of a row that they reach, and the conditions they express.
 
     Args:
@@ -258,7 +268,7 @@ def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, fac
         offset: the constant part of the address inside of a row.
         terms: loop variables and coefficients that are still to be placed.
         limit: the number of elements of the row.
-        facts: of each condition its constant, its coefficient for each axis, and its loop variables.
+        facts: one of each condition.
         outermost: True for the first axis, which may leave memory.
 
     Returns:
@@ -293,7 +303,7 @@ def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, fac
         if not own:
             first, end = start + low, start + high
         there = -(-limit // stride)
-        deeper, reach, expressed = [], 1, set()
+        deeper, reach, expressed = list[Dimension](), 1, set[int]()
         if at + 1 < len(axes):
             found = _fit_dimensions(axes, at + 1, offset - start * stride, rest, stride, facts, False)
             if found is None:
@@ -318,7 +328,7 @@ def _fit_dimensions(axes: Any, at: Any, offset: Any, terms: Any, limit: Any, fac
     return None
 
 
-def as_rows(memory: Any, layout: Any) -> Any:
+def as_rows(memory: jax.Array, layout: Layout) -> jax.Array:
     """Return memory with one axis for each dimension of a layout; an incomplete last row is padded with zeros."""
     out = memory
     for stride, count, before, after in layout:
@@ -331,7 +341,7 @@ def as_rows(memory: Any, layout: Any) -> Any:
     return out.reshape(out.shape[:-1])
 
 
-def _starts(view: View) -> Any:
+def _starts(view: View) -> list[Any]:
     """Return the first row of each dimension, with padding; an array where it depends on loop variables."""
     starts: list[Any] = []
     for dimension in view.dimensions:
@@ -347,7 +357,7 @@ def _starts(view: View) -> Any:
     return starts
 
 
-def _where_inside(view: View, rows: Any, otherwise: Any) -> Any:
+def _where_inside(view: View, rows: jax.Array, otherwise: jax.Array) -> jax.Array:
     """Return `rows` where those of unbounded dimensions are in memory, else `otherwise`."""
     for dimension in view.dimensions:
         if dimension.unbounded:
@@ -355,7 +365,7 @@ def _where_inside(view: View, rows: Any, otherwise: Any) -> Any:
     return rows
 
 
-def read(rows: Any, view: View) -> Any:
+def read(rows: jax.Array, view: View) -> jax.Array:
     """Return the view's elements, indices low to high of each dimension, from memory as `as_rows` returns it."""
     sizes = [d.high - d.low for d in view.dimensions]
     if view.dynamic:
@@ -363,7 +373,7 @@ def read(rows: Any, view: View) -> Any:
     return lax.slice(rows, _starts(view), [start + size for start, size in zip(_starts(view), sizes, strict=True)])
 
 
-def write(rows: Any, view: View, value: Any) -> Any:
+def write(rows: jax.Array, view: View, value: jax.Array) -> jax.Array:
     """Return memory in the layout of a view with its elements replaced by `value`, which has the shape of `read`'s."""
     if value.shape == rows.shape and not view.dynamic:
         return value
@@ -372,7 +382,7 @@ def write(rows: Any, view: View, value: Any) -> Any:
     return lax.dynamic_update_slice(rows, value, _starts(view))
 
 
-def as_flat(rows: Any, layout: Any, length: int) -> Any:
+def as_flat(rows: jax.Array, layout: Layout, length: int) -> jax.Array:
     """Return memory of `length` elements from its rows: the inverse of `as_rows`."""
     lengths = [length, *(stride for stride, *_ in layout)]
     for depth, (_, count, before, _) in reversed(list(enumerate(layout))):
@@ -381,7 +391,7 @@ def as_flat(rows: Any, layout: Any, length: int) -> Any:
     return rows
 
 
-def to_block(data: Any, view: View, fill: Any = None, without_tail: bool = False) -> Any:
+def to_block(data: jax.Array, view: View, fill: types.Number | None = None, without_tail: bool = False) -> jax.Array:
     """Return what `read` returned as an array over leading and block axes.
 
     Cut-off indices hold `fill` or zero; those of `View.tail` are left out if `without_tail`.
@@ -390,15 +400,15 @@ def to_block(data: Any, view: View, fill: Any = None, without_tail: bool = False
     if without_tail and view.tail is not None:
         parts = [view.tail if d == view.tail[0] else (d, size) for d, size in parts]
     elif view.clipped:
-        fill = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
-        data = lax.pad(data, fill, [(d.low, d.size - d.high, 0) for d in view.dimensions])
+        padding = jnp.zeros((), data.dtype) if fill is None else jnp.asarray(fill, data.dtype)
+        data = lax.pad(data, padding, [(d.low, d.size - d.high, 0) for d in view.dimensions])
     data = data.reshape([size for _, size in parts])
     data = data.transpose(sorted(range(len(parts)), key=lambda i: parts[i][0]))
     sizes = dict(parts)
     return data.reshape([sizes.get(d, 1) for d in range(view.rank)])
 
 
-def from_block(value: Any, view: View) -> Any:
+def from_block(value: jax.Array, view: View) -> jax.Array:
     """Return an array over leading and block axes in the shape that `write` takes: the inverse of `to_block`."""
     parts = [[d for d, _ in axis.parts] for axis in view.axes]
     ordered = sorted(itertools.chain.from_iterable(parts))
