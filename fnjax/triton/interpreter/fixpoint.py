@@ -17,7 +17,7 @@ from fnjax.triton.values import views
 from fnjax.triton.values.addresses import read, rows_of, set_rows, write
 from fnjax.triton.values.affine import LoopVariable
 from fnjax.triton.values.arithmetic import logical_and
-from fnjax.triton.values.state import Snapshot, current
+from fnjax.triton.values.state import Snapshot
 from fnjax.triton.values.streams import Key, Streams
 from fnjax.triton.values.tensor import Tensor
 from fnjax.triton.values.views import Layout
@@ -56,9 +56,9 @@ class Fixpoint:
             target: returns the value of the variable of a `for` in an iteration; None for a `while`.
             iterations: their number, if it is known.
         """
-        self.frame, self.node, self.target, self.state = frame, node, target, current()
+        self.frame, self.node, self.target, self.state = frame, node, target, frame.state
         state = self.state
-        self.before = Snapshot(state, frame)
+        self.before = Snapshot(frame)
         exposed, later = carried(frame.source.node, node)
         self.own = {*assigned(*node.body), *(assigned(node.target) if isinstance(node, ast.For) else ())}
         live = [n for n in sorted(self.own) if n in exposed | later]

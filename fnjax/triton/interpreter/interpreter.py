@@ -19,7 +19,7 @@ from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
 from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
 from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
-from fnjax.triton.values.state import current
+from fnjax.triton.values.state import State, current
 from fnjax.triton.values.tensor import Tensor
 
 BINARY = {
@@ -52,13 +52,14 @@ class Frame:
     Attributes:
         source: the function.
         names: the values of its variables.
+        state: that of the launch.
         line: the line that is being interpreted.
         result: the value returned by lanes that have returned; `Undefined` before the first return.
         returned: the mask of these lanes; None if there are none.
     """
 
-    def __init__(self, source: Source, names: dict[str, Any]) -> None:
-        self.source, self.names, self.line = source, names, source.node.lineno
+    def __init__(self, source: Source, names: dict[str, Any], state: State) -> None:
+        self.source, self.names, self.state, self.line = source, names, state, source.node.lineno
         self.result: Any = Undefined
         self.returned: Tensor | None = None
 
@@ -106,8 +107,8 @@ def call(source: Source, names: dict[str, Any]) -> Any:
     Raises:
         KernelError: any error in the body, with the kernel's name and line.
     """
-    frame = Frame(source, dict(names))
     state = current()
+    frame = Frame(source, dict(names), state)
     state.frames.append(frame)
     try:
         with state.masked(state.active):
@@ -170,7 +171,7 @@ def _statement(frame: Frame, node: ast.stmt) -> bool:
     elif isinstance(node, ast.If):
         return _if(frame, node)
     elif kind in LOOPS:
-        execution = current().execution
+        execution = frame.state.execution
         (LOOPS[kind] if execution is None else execution.loop)(frame, node)
     elif isinstance(node, ast.Return):
         _return(frame, None if node.value is None else to_tensors(evaluate(frame, node.value)))
@@ -186,7 +187,7 @@ def _statement(frame: Frame, node: ast.stmt) -> bool:
 
 def _return(frame: Frame, value: Any) -> None:
     """End all active lanes with a result."""
-    active: Tensor | None = current().active
+    active: Tensor | None = frame.state.active
     alive = as_tensor(True) if active is None else active
     if frame.result is Undefined:
         frame.result = value
@@ -223,8 +224,7 @@ def _if(frame: Frame, node: ast.If) -> bool:
     found = known_condition(test)
     if found is not None:
         return interpret(frame, node.body if found else node.orelse)
-    state = current()
-    test = as_mask(test)
+    state, test = frame.state, as_mask(test)
     if test.shape != () and not state.elementwise:
         raise TypeError("an if decides for a whole program: its condition must be a single bool, not a block")
     alive, returned = state.active, frame.returned
@@ -416,7 +416,7 @@ def _ternary(frame: Frame, node: ast.IfExp) -> Any:
     found = known_condition(test)
     if found is not None:
         return evaluate(frame, node.body if found else node.orelse)
-    test, state = as_mask(test), current()
+    state, test = frame.state, as_mask(test)
     values = []
     for mask, side in ((test, node.body), (logical_not(test), node.orelse)):
         with state.masked(mask if state.active is None else logical_and(state.active, mask)):
@@ -442,6 +442,6 @@ def _call(frame: Frame, node: ast.Call) -> Any:
     if not callable(function):
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
-    execution = current().execution
+    execution = frame.state.execution
     result = plain(function(*args, **named))
     return result if execution is None else execution.to_numpy(result)

@@ -14,7 +14,6 @@ from fnjax.triton.interpreter.vectorize import vectorize
 from fnjax.triton.interpreter.waits import decisive
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, subtract
 from fnjax.triton.values.exceptions import NeedsSequence
-from fnjax.triton.values.state import current
 from fnjax.triton.values.tensor import Operand, Tensor
 
 FEW = 4  # loops of at most so many iterations are unrolled: that is cheaper
@@ -63,7 +62,7 @@ def _run_range(frame: Frame, node: ast.For, given: Range) -> None:
             _unroll(frame, node, iterations if given.unrolled else map(as_tensor, iterations))
         elif not vectorize(frame, node, start, step, len(iterations), None):
             if len(iterations) <= FEW:
-                with current().unrolling():
+                with frame.state.unrolling():
                     _unroll(frame, node, map(as_tensor, iterations))
             else:
                 trace_for(frame, node, start, step, len(iterations))
@@ -106,7 +105,7 @@ def run_while(frame: Frame, node: ast.While) -> None:
     if not isinstance(test, Tensor):
         raise TypeError("a while on constexprs would not end: use tl.static_range")
     names, ends_by_itself = decisive(node)
-    if not (ends_by_itself or current().in_sequence):
+    if not (ends_by_itself or frame.state.in_sequence):
         raise NeedsSequence  # it waits for memory that earlier programs write
     with keeping_types(frame, node):
         trace_while(frame, node, as_mask(test), None if ends_by_itself else names)

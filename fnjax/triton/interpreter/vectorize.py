@@ -37,7 +37,7 @@ from fnjax.triton.values.arithmetic import (
 from fnjax.triton.values.exceptions import NotVectorizable
 from fnjax.triton.values.independence import independent
 from fnjax.triton.values.products import product
-from fnjax.triton.values.state import Snapshot, VectorizedLoop, current
+from fnjax.triton.values.state import Snapshot, VectorizedLoop
 from fnjax.triton.values.tensor import Operand, Tensor
 
 Leaf = tuple[str, int]  # a name, and the index of a tensor in its value
@@ -117,11 +117,11 @@ def vectorize(
     Returns:
         True; False, with names and memory restored, where the iterations depend on each other.
     """
-    state = current()
+    state = frame.state
     tried = ("vectorized", id(node), len(state.vectorized_loops))
     if state.in_sequence or iterations < 1 or not isinstance(node.target, ast.Name) or tried in state.loops:
         return False
-    before = Snapshot(state, frame)
+    before = Snapshot(frame)
     read = {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
     try:
         with state.vectorizing(iterations) as side:
@@ -164,7 +164,7 @@ class _Vectorization:
     ) -> None:
         self.frame, self.node, self.distance, self.side = frame, node, distance, side
         self.start, self.step, self.variable = start, step, side.variable
-        self.state, self.before = current(), dict(frame.names)
+        self.state, self.before = frame.state, dict(frame.names)
         self.exposed, self.later = carried(frame.source.node, node)
         self.steps: dict[Leaf, int] = {}
         self.going: Tensor | None = None

@@ -191,7 +191,8 @@ class Snapshot:
         buffers: see `State`, as the others.
     """
 
-    def __init__(self, state: State, frame: Any) -> None:
+    def __init__(self, frame: Any) -> None:
+        state: State = frame.state
         self.state, self.frame, self.names = state, frame, dict(frame.names)
         self.buffers, self.rows, self.active = list(state.buffers), dict(state.rows), state.active
         self.streams, self.outputs = state.streams, state.outputs

@@ -67,7 +67,7 @@ def for_jax(data: Array, kind: types.dtype) -> jax.Array:
     return jnp.asarray(data).astype(own)
 
 
-def _refuse_wide(low: int, high: int, kind: types.dtype) -> None:
+def _refuse_wide(low: int | np.integer, high: int | np.integer, kind: types.dtype) -> None:
     """Raise TypeError where a range of integers does not fit into the 32 bits that JAX has."""
     limits = np.iinfo(canonical(kind))
     for number in (low, high):
