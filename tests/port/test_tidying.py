@@ -1,4 +1,4 @@
-"""What translation leaves over, and is not in a port."""
+"""Remove from ports what translation leaves over: copies, arrays and attributes of ctx that nothing reads."""
 
 import pytest
 

@@ -269,7 +269,6 @@ def iterate(container: Any) -> list[Any]:
     return list(tuple.__iter__(container) if isinstance(container, tuple) else container)
 
 
-CALLABLE = (types.FunctionType, types.MethodType, functools.partial)
 PLAIN = (str, bytes, int, float, complex, type(None), type, types.ModuleType)
 
 
