@@ -15,7 +15,7 @@ import fnjax
 from fnjax.__main__ import main
 from fnjax._check import opcheck
 from fnjax._cli import check as check_command
-from fnjax._cli.call import arguments
+from fnjax._cli.call import arguments, load
 from fnjax.port import compare, compare_command
 
 MODULE = """
@@ -477,3 +477,13 @@ def test_pytest_runs_checks(tmp_path, monkeypatch, capsys):
     ended = dict(re.findall(r"::(\w+) (PASSED|FAILED|SKIPPED)", out))
     assert ended == {"Right": "PASSED", "Wrong": "FAILED", "Pair": "SKIPPED", "test_other": "PASSED"}
     assert "all entries are 1.5 times" in out
+
+
+def test_a_file_written_again_is_the_new_one(tmp_path, monkeypatch):
+    """A file of equal size, written again in the same second, is not the bytecode of the old one."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    file = tmp_path / "edited.py"
+    for value in (1, 2):
+        file.write_text(f"x = {value}")
+        os.utime(file, (10**9, 10**9))
+        assert load(str(file)).x == value

@@ -6,10 +6,12 @@ import ast
 import contextlib
 import difflib
 import importlib
+import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from fnjax._check.streams import make_stream
@@ -52,6 +54,16 @@ def look_up(found: Any, module: str, name: str) -> Any:
     return found
 
 
+class _Loader(importlib.machinery.SourceFileLoader):
+    """Loader that compiles the file as it is.
+
+    Python's own takes the bytecode of an earlier import where the file's size and the second of its change are equal.
+    """
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def load(target: str) -> Any:
     """Import and return a module by its name, or by the path of a Python file.
 
@@ -76,12 +88,11 @@ def load(target: str) -> Any:
         )
     if level:
         return import_below(path, path.parents[level])
-    spec = importlib.util.spec_from_file_location(path.stem, target)
-    if spec is None or spec.loader is None:
-        raise ImportError(f"cannot import a module from {target}")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
+    loader = _Loader(path.stem, target)
+    spec = importlib.util.spec_from_file_location(path.stem, target, loader=loader)
+    assert spec is not None
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
     return module
 
 
