@@ -1,6 +1,7 @@
 """Language that kernels of packages use next to loads, products and reductions, compared with NumPy."""
 
 import collections
+import functools
 import importlib.util
 import re
 from types import ModuleType
@@ -481,3 +482,99 @@ def test_functions_that_combine_may_branch():
             np.testing.assert_array_equal(ours, wanted)
     grad = jax.grad(lambda x: branching_kernel[(1,)](x, *out, N=4)[1].sum())(x)
     np.testing.assert_array_equal(grad, [1, 3, 0, 0])
+
+
+@triton.jit
+def chosen_kernel(x_ptr, y_ptr, z_ptr, by_ptr, out_ptr, OP: tl.constexpr, B: tl.constexpr):
+    """An access to one of three arrays by lane; the old values are stored."""
+    i = tl.arange(0, B)
+    by = tl.load(by_ptr + i)
+    chosen = tl.where(by == 0, x_ptr + i, tl.where(by == 1, y_ptr, z_ptr) + i)
+    if OP == "cas":
+        old = tl.atomic_cas(chosen, 2, 9)
+    elif OP == "method":
+        old = tl.reshape(tl.trans(tl.reshape(chosen, (2, B // 2))).atomic_xchg(9), (B,))
+    elif OP == "block":
+        old = tl.load(tl.make_block_ptr(tl.where(tl.load(by_ptr) > 0, x_ptr, y_ptr), (B,), (1,), (0,), (B,), (0,)))
+    else:
+        old = tl.load(chosen)
+        tl.store(chosen, old + 1)
+    tl.store(out_ptr + i, old)
+
+
+@pytest.mark.parametrize("op", ["cas", "method", "block", "load and store"])
+def test_accesses_to_pointers_that_are_selected(op):
+    """Every lane accesses the array that is selected for it, eagerly, under jit, and in kernel.check."""
+    by = np.array([0, 1, 2, 2, 1, 0, 0, 1], np.int32)
+    arrays = [np.arange(8, dtype=np.int32) % 4 + i for i in range(3)]
+    lanes = np.arange(8)
+    before = np.stack(arrays)[by, lanes]
+    after = np.stack(arrays)
+    if op == "block":
+        before = arrays[1]
+    else:
+        after[by, lanes] = {"cas": np.where(before == 2, 9, before), "method": 9, "load and store": before + 1}[op]
+    order = lanes.reshape(2, 4).T.reshape(-1) if op == "method" else lanes
+    launch = functools.partial(chosen_kernel[(1,)], OP=op, B=8)
+    given = [*map(jnp.asarray, arrays), jnp.asarray(by), jnp.zeros(8, jnp.int32)]
+    for found in (launch(*given), jax.jit(launch)(*given)):
+        np.testing.assert_array_equal(np.stack(found[:3]), after)
+        np.testing.assert_array_equal(found[3], before[order])
+    assert chosen_kernel.check[(1,)](*given, OP=op, B=8).ok
+
+
+@triton.jit
+def ping_pong_kernel(x_ptr, out_ptr, n_ptr):
+    at = x_ptr
+    for _ in range(6):
+        at = tl.where(tl.load(n_ptr) > 0, at + 1, at)
+    tl.store(out_ptr, tl.load(at))
+
+
+def test_a_pointer_that_a_loop_selects():
+    """A selection between two pointers into one array is a pointer into it, which loops carry."""
+    for n in (0, 1):
+        assert ping_pong_kernel[(1,)](X, jnp.zeros(1), jnp.full(1, n))[0] == X[6 * n]
+
+
+@triton.jit
+def wrongly_selected_kernel(x_ptr, n_ptr, out_ptr, KIND: tl.constexpr):
+    if KIND == 0:
+        tl.store(out_ptr, tl.load(tl.where(tl.load(x_ptr) > 0, x_ptr, n_ptr)))
+    elif KIND == 1:
+        tl.store(out_ptr, tl.load(tl.where(tl.load(x_ptr) > 0, x_ptr, 3)))
+    elif KIND == 2:
+        if x_ptr == out_ptr:
+            tl.store(out_ptr, 1.0)
+    else:
+        tl.store(out_ptr, tl.load(x_ptr, mask=tl.arange(0, 4) < 2))
+
+
+@pytest.mark.parametrize("kind", range(4))
+def test_pointers_that_cannot_be_selected(kind):
+    """Pointers to different types, a pointer or a number, comparisons of pointers, and masks of another shape."""
+    words = ["different types", "a pointer or a value", "an array is used as a number|compared", "does not broadcast"]
+    with pytest.raises(triton.KernelError, match=words[kind]):
+        wrongly_selected_kernel[(1,)](X, jnp.zeros(4, jnp.int32), jnp.zeros(4), KIND=kind)
+
+
+@triton.jit
+def maximum_of_bits_kernel(best_ptr, x_ptr, old_ptr, OLD: tl.constexpr, B: tl.constexpr):
+    """The maximum of positive floats by their bits, as kernels take it that are for GPUs without one of floats."""
+    i = tl.program_id(0) * B + tl.arange(0, B)
+    bits = tl.load(x_ptr + i).to(tl.int32, bitcast=True)
+    if OLD:
+        tl.store(old_ptr + i, tl.atomic_cas(best_ptr.to(tl.pointer_type(tl.int32)) + i, 0, bits))
+    else:
+        tl.atomic_max(best_ptr.to(tl.pointer_type(tl.int32)) + i % 2, bits)
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_atomics_on_the_bits_of_an_array(old):
+    """An atomic through a pointer to another type reads and writes the bits of the array, in kernel.check, too."""
+    x = jnp.abs(X[:8]) + 0.25
+    best, seen = maximum_of_bits_kernel[(2,)](jnp.zeros(8), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
+    np.testing.assert_array_equal(best, x if old else [*x.reshape(4, 2).max(0), *[0] * 6])
+    np.testing.assert_array_equal(seen, 0 if old else 1)
+    report = maximum_of_bits_kernel.check[(2,)](jnp.zeros(8), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
+    assert report.ok, report

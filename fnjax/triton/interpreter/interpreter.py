@@ -7,6 +7,7 @@ import contextlib
 import difflib
 import functools
 import operator
+import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -18,7 +19,7 @@ from fnjax.triton.interpreter.source import Source, is_constexpr
 from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
 from fnjax.triton.values.exceptions import EndsProgram, KernelError, NeedsGridSplit, NeedsSequence, NotVectorizable
-from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
+from fnjax.triton.values.pointers import AnyPointer, select
 from fnjax.triton.values.state import State, current
 from fnjax.triton.values.tensor import Tensor
 
@@ -134,7 +135,7 @@ def _given(frame: Frame, error: Exception) -> str:
         value = frame.names.get(parameter)
         if parameter not in named:
             continue
-        if not isinstance(value, Tensor | Pointer | SelectedPointer):
+        if not isinstance(value, Tensor | AnyPointer):
             found.append(f"{parameter} is {repr(value)[:60]}")
         elif isinstance(error, TypeError):
             what = f"a number ({value.dtype})" if isinstance(value, Tensor) else f"an array of {value.element}"
@@ -267,10 +268,8 @@ def _select(test: Tensor, name: str, a: Any, b: Any) -> Any:
         return tuple(_select(test, name, x, y) for x, y in zip(a, b, strict=True))
     if hasattr(a, "select") and type(a) is type(b):
         return a.select(b, functools.partial(_select, test, name))
-    if isinstance(a, Pointer) and isinstance(b, Pointer) and (a.buffer, a.element) == (b.buffer, b.element):
-        return a.at(where(test, a.offset, b.offset))
     if isinstance(a, AnyPointer) and isinstance(b, AnyPointer):
-        return SelectedPointer(test, a, b)
+        return select(test, a, b)
     if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
         raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
     a, b = as_tensor(a), as_tensor(b)
@@ -304,7 +303,10 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
         value = evaluate(frame, node.operand)
         if isinstance(node.op, ast.Not):
             return logical_not(value) if isinstance(value, Tensor) else not value
-        return UNARY[type(node.op)](value)
+        try:
+            return UNARY[type(node.op)](value)
+        except TypeError as error:
+            raise _operand_error(node.op, value, value, error) from error
     if isinstance(node, ast.Compare):
         return _comparison(frame, node)
     if isinstance(node, ast.BoolOp):
@@ -353,17 +355,25 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
         raise _operand_error(op, a, b, error) from error
 
 
-def _operand_error(op: ast.operator | ast.cmpop, a: object, b: object, error: Exception) -> Exception:
+def _operand_error(op: ast.operator | ast.cmpop | ast.unaryop, a: object, b: object, error: Exception) -> Exception:
     """Return the error for two operands that an operator does not take."""
-    if not any(isinstance(x, Tensor | Pointer | SelectedPointer | None) for x in (a, b)):
-        return error
     for x in (a, b):
-        if not isinstance(x, Tensor | Pointer | SelectedPointer | bool | int | float | np.number):
+        if not isinstance(x, Tensor | AnyPointer | bool | int | float | np.number):
             what = "None" if x is None else f"a {type(x).__name__}"
             return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
-    if any(isinstance(x, AnyPointer) for x in (a, b)) and not isinstance(op, ast.Add | ast.Sub):
+    if isinstance(b, AnyPointer) or (isinstance(a, AnyPointer) and not isinstance(op, ast.Add | ast.Sub)):
         return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
     return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
+
+
+def _argument_error(node: ast.Call, function: Any, args: Sequence[object], error: Exception) -> Exception:
+    """Return the error for a function of the language whose arguments do not fit: it fails on its way, or in JAX."""
+    inside = list(traceback.walk_tb(error.__traceback__))[-1][0].f_globals.get("__name__", "").startswith("fnjax.")
+    is_named = inside and getattr(error, "name", None) is None  # that of an attribute which an argument lacks
+    if is_named or not str(getattr(function, "__module__", "")).startswith("fnjax.triton."):
+        return error
+    given = ", ".join(repr(arg)[:40] for arg in args)
+    return TypeError(f"{ast.unparse(node.func)} does not take ({given}){'' if inside else f': {error}'}")
 
 
 def attribute(frame: Frame, node: ast.Attribute) -> Any:
@@ -443,5 +453,8 @@ def _call(frame: Frame, node: ast.Call) -> Any:
         raise TypeError(f"{ast.unparse(node.func)} cannot be called in a kernel")
     frame.line = node.lineno
     execution = frame.state.execution
-    result = plain(function(*args, **named))
+    try:
+        result = plain(function(*args, **named))
+    except (AttributeError, TypeError, ValueError, IndexError) as error:
+        raise _argument_error(node, function, [*args, *named.values()], error) from error
     return result if execution is None else execution.to_numpy(result)

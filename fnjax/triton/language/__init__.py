@@ -32,7 +32,8 @@ from fnjax.triton.values.blocks import (
     store_block,
     store_tensor_descriptor,
 )
-from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
+from fnjax.triton.values.pointers import AnyPointer, BasePointer
+from fnjax.triton.values.pointers import select as select_pointer
 from fnjax.triton.values.products import dot
 from fnjax.triton.values.reductions import (
     argmax,
@@ -219,13 +220,13 @@ atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xc
 
 def atomic_cas(pointer: object, cmp: _Operand, val: _Operand, sem: object = None, scope: object = None) -> tensor:
     """Store `val` where memory equals `cmp`, and return the old values."""
-    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, sem)
+    return atomics.compare_and_swap(_pointer(pointer, "tl.atomic_cas"), cmp, val, None, sem)
 
 
-def where(condition: _Operand, x: Any, y: Any) -> tensor | SelectedPointer:
+def where(condition: _Operand, x: Any, y: Any) -> tensor | AnyPointer:
     """Return elements of x where the condition holds, else of y; also of pointers."""
-    if isinstance(x, Pointer) or isinstance(y, Pointer):
-        return SelectedPointer(values.as_mask(condition), x, y)
+    if isinstance(x, AnyPointer) or isinstance(y, AnyPointer):
+        return select_pointer(condition, x, y)
     return values.where(condition, x, y)
 
 
@@ -306,7 +307,7 @@ def umulhi(x: _Operand, y: _Operand) -> tensor:
 
 def cdiv(x: Any, div: Any) -> tensor:
     """Return x / div, rounded up to an integer."""
-    return _as_tensor((x + div - 1) // div)
+    return values.floor_divide(_as_tensor(x) + div - 1, div)
 
 
 def softmax(
@@ -320,7 +321,7 @@ def softmax(
 
 def swizzle2d(i: Any, j: Any, size_i: Any, size_j: Any, size_g: Any) -> Any:
     """Return row-major indices of a matrix reordered so that groups of `size_g` rows are traversed column by column."""
-    ij = i * size_j + j
+    ij = _as_tensor(i) * size_j + j
     size_gj = size_g * size_j
     group = ij // size_gj
     first = group * size_g
@@ -431,12 +432,12 @@ for _function_ in (
     store, atomic_add, atomic_max, atomic_min, atomic_and, atomic_or, atomic_xor, atomic_xchg, atomic_cas, reshape,
     permute, trans, expand_dims, broadcast_to,
 ):  # fmt: skip
-    setattr(Pointer, _function_.__name__, _function_)
+    setattr(BasePointer, _function_.__name__, _function_)
 _MORE: dict[str, Any] = {"to": cast, "cast": cast, "T": property(trans), "view": view}
 _MORE |= {"logical_and": values.logical_and, "logical_or": values.logical_or}
 for _name, _function_ in _MORE.items():
     setattr(tensor, _name, _function_)
-Pointer.T, Pointer.view = property(trans), view  # type: ignore[attr-defined]
+BasePointer.T, BasePointer.view = property(trans), view  # type: ignore[attr-defined]
 setattr(dtype, "__call__", lambda self, value: cast(value, self))  # noqa: B010 - tl.float32(x)
 
 

@@ -6,16 +6,15 @@ from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import ArrayMap, Shape, leading
-from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, logical_and, logical_not, where
+from fnjax.triton.values.arithmetic import as_tensor, broadcast, cast, where
 from fnjax.triton.values.bounds import refuse_outside
 from fnjax.triton.values.exceptions import NeedsSequence, NotVectorizable
 from fnjax.triton.values.independence import are_distinct
-from fnjax.triton.values.memory import active_lanes, everywhere, flat_lanes
+from fnjax.triton.values.memory import active_lanes, flat_lanes, read_as
 from fnjax.triton.values.pointers import AnyPointer, Pointer, SelectedPointer
 from fnjax.triton.values.rows import update_rows
 from fnjax.triton.values.state import State, current
@@ -65,15 +64,14 @@ def update(name: str, pointer: AnyPointer, value: Operand, mask: Operand | None,
         NotVectorizable: programs run in sequence, and a loop is vectorised.
     """
     if isinstance(pointer, SelectedPointer):
-        old = [
-            update(name, side, value, logical_and(everywhere(mask), lanes), sem)
-            for side, lanes in ((pointer.yes, pointer.mask), (pointer.no, logical_not(pointer.mask)))
-        ]
+        old = [update(name, side, value, lanes, sem) for side, lanes in pointer.sides(mask)]
         return old[0] if isinstance(old[0], UnusedOldValue) else where(pointer.mask, *old)
     state = current()
+    if pointer.own is not None:
+        with read_as(state, pointer) as plain:
+            return update(name, plain, value, mask, sem)
     value = cast(as_tensor(value), pointer.element)
-    shape = np.broadcast_shapes(pointer.shape, value.shape)
-    pointer = pointer[()] if not pointer.shape and shape == () else pointer
+    broadcast(value, pointer.shape)
     lanes = active_lanes(state, mask, pointer.shape)
     if state.execution is not None:
         found: Tensor = state.execution.atomic(name, pointer, lanes, value, None, sem)
@@ -143,17 +141,25 @@ def _one_by_one(
     return Tensor(old.reshape((1,) * leading() + tuple(pointer.shape)), pointer.element, pointer.shape)
 
 
-def compare_and_swap(pointer: Pointer, expected: Operand, value: Operand, sem: object = None) -> Tensor:
-    """Store `value` where memory equals `expected`, lane after lane, and return the old values.
+def compare_and_swap(
+    pointer: AnyPointer, expected: Operand, value: Operand, mask: Operand | None, sem: object = None
+) -> Tensor:
+    """Store `value` where memory equals `expected`, lane after lane where `mask` holds, and return the old values.
 
     Raises:
         IndexError: a lane is certainly outside of the array.
         NeedsSequence: the grid has several programs and they do not run in sequence yet.
         NotVectorizable: a loop is vectorised.
     """
+    if isinstance(pointer, SelectedPointer):
+        sides = pointer.sides(mask)
+        return where(pointer.mask, *(compare_and_swap(side, expected, value, lanes, sem) for side, lanes in sides))
     state = current()
+    if pointer.own is not None:
+        with read_as(state, pointer) as plain:
+            return compare_and_swap(plain, expected, value, mask, sem)
     expected, value = (broadcast(cast(as_tensor(v), pointer.element), pointer.shape) for v in (expected, value))
-    lanes = active_lanes(state, None, pointer.shape)
+    lanes = active_lanes(state, mask, pointer.shape)
     if state.execution is not None:
         old: Tensor = state.execution.atomic("cas", pointer, lanes, value, expected, sem)
         return old

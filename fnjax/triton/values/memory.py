@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -20,13 +23,15 @@ from fnjax.triton.values.views import View
 
 
 def active_lanes(state: State, mask: Operand | None, shape: Shape) -> Tensor | None:
-    """Return the logical and of a mask and the mask of active lanes; None if all lanes take part."""
+    """Return the logical and of a mask and the mask of active lanes; None if all lanes take part.
+
+    Raises:
+        TypeError: the mask does not broadcast to the shape of the addresses.
+    """
     active: Tensor | None = state.active
     if mask is None:
         return active
-    mask = as_tensor(mask)
-    if np.broadcast_shapes(mask.shape, shape) == shape:
-        mask = broadcast(mask, shape)
+    mask = broadcast(mask, shape)
     return mask if active is None else logical_and(mask, active)
 
 
@@ -39,16 +44,11 @@ def load(
         IndexError: an unmasked lane is certainly outside of the array.
     """
     if isinstance(pointer, SelectedPointer):
-        mask = everywhere(mask)
-        yes, no = logical_and(mask, pointer.mask), logical_and(mask, logical_not(pointer.mask))
-        return where(pointer.mask, load(pointer.yes, yes, other, volatile), load(pointer.no, no, other, volatile))
+        return where(pointer.mask, *(load(side, lanes, other, volatile) for side, lanes in pointer.sides(mask)))
     if pointer.own is not None:
         return load_bits(pointer, mask, other, volatile)
     state = current()
-    element = pointer.element
-    shape = pointer.shape
-    if mask is not None:
-        shape = np.broadcast_shapes(shape, as_tensor(mask).shape)
+    element, shape = pointer.element, pointer.shape
     lanes = active_lanes(state, mask, shape)
     if other is not None:
         other = cast(as_tensor(other), element)
@@ -118,17 +118,15 @@ def store(pointer: AnyPointer, value: Operand, mask: Operand | None = None) -> N
         IndexError: an unmasked lane is certainly outside of the array.
     """
     if isinstance(pointer, SelectedPointer):
-        store(pointer.yes, value, logical_and(everywhere(mask), pointer.mask))
-        store(pointer.no, value, logical_and(everywhere(mask), logical_not(pointer.mask)))
+        for side, of_side in pointer.sides(mask):
+            store(side, value, of_side)
         return
     if pointer.own is not None:
         store_bits(pointer, value, mask)
         return
     state = current()
     value = cast(as_tensor(value), pointer.element)
-    shape = np.broadcast_shapes(pointer.shape, value.shape)
-    if shape != pointer.shape:
-        raise TypeError(f"a block of shape {value.shape} is stored at addresses of shape {pointer.shape}")
+    broadcast(value, pointer.shape)
     lanes = active_lanes(state, mask, pointer.shape)
     if state.execution is not None:
         state.execution.store(pointer, lanes, value)
@@ -212,13 +210,8 @@ def load_bits(pointer: Pointer, mask: Operand | None, other: Operand | None, vol
     if has_width(own, kind):
         other = None if other is None else _as_bits(cast(as_tensor(other), kind), own)
         return _as_bits(load(Pointer(pointer.buffer, own, pointer.offset), mask, other, volatile), kind)
-    state = _buffers_of(pointer)
-    before = state.buffers[pointer.buffer]
-    state.buffers[pointer.buffer] = _with_type(before, kind)
-    try:
-        return load(Pointer(pointer.buffer, kind, pointer.offset), mask, other, volatile)
-    finally:
-        state.buffers[pointer.buffer] = before
+    with read_as(current(), pointer) as plain:
+        return load(plain, mask, other, volatile)
 
 
 def store_bits(pointer: Pointer, value: Operand, mask: Operand | None) -> None:
@@ -228,24 +221,38 @@ def store_bits(pointer: Pointer, value: Operand, mask: Operand | None) -> None:
     if has_width(own, kind):
         store(Pointer(pointer.buffer, own, pointer.offset), _as_bits(value, own), mask)
         return
-    state = _buffers_of(pointer)
-    state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], kind)
-    try:
-        store(Pointer(pointer.buffer, kind, pointer.offset), value, mask)
-    finally:
-        state.buffers[pointer.buffer] = _with_type(state.buffers[pointer.buffer], own)
+    with read_as(current(), pointer) as plain:
+        store(plain, value, mask)
 
 
-def _buffers_of(pointer: Pointer) -> State:
-    """Return the state whose buffers are read in another type.
+@contextlib.contextmanager
+def read_as(state: State, pointer: Pointer) -> Iterator[Pointer]:
+    """Hold an array as the type that its bits are read as, while the context lasts; yield the pointer to that.
 
     Raises:
-        TypeError: `kernel.check` executes the kernel, which follows each element of an array.
+        TypeError: `kernel.check` executes the kernel, which follows each element of an array, and the widths differ.
     """
-    state = current()
-    if state.execution is not None:
-        raise TypeError(f"kernel.check does not follow an array of {pointer.own} that is read as {pointer.element}")
-    return state
+    own, kind, buffer = pointer.own, pointer.element, pointer.buffer
+    plain = Pointer(buffer, kind, pointer.offset)
+    if own is None or types.int1 in (own, kind):
+        raise TypeError(f"an array of {own} is not read as {kind} here: convert it with .astype(...)")
+    if state.execution is None:
+        before = state.buffers[buffer]
+        held = state.buffers[buffer] = _with_type(before, kind)
+        try:
+            yield plain
+        finally:
+            after = state.buffers[buffer]
+            state.buffers[buffer] = before if after is held else _with_type(after, own)
+    elif has_width(own, kind):
+        memory = state.execution.memory
+        memory[buffer] = memory[buffer].view(kind.array)
+        try:
+            yield plain
+        finally:
+            memory[buffer] = memory[buffer].view(own.array)
+    else:
+        raise TypeError(f"kernel.check does not follow an array of {own} that is read as {kind}")
 
 
 def _with_type(memory: jax.Array, kind: types.dtype) -> jax.Array:

@@ -4,19 +4,71 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 import jax
 import numpy as np
 
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Shape, constant
-from fnjax.triton.values.arithmetic import add, as_tensor, cast, of_affine
+from fnjax.triton.values.arithmetic import (
+    add,
+    as_mask,
+    as_tensor,
+    broadcast,
+    cast,
+    logical_and,
+    logical_not,
+    of_affine,
+    where,
+)
 from fnjax.triton.values.tensor import Index, Operand, Tensor, is_narrowed, needs_64_bits
 
 
+class BasePointer:
+    """Address in one array, or a selection of such: a pytree of offsets and masks of one shape."""
+
+    dtype = property(lambda self: types.pointer_type(self.element))
+    type = dtype
+    if TYPE_CHECKING:  # `language` installs the methods
+
+        def __getattr__(self, name: str) -> Any: ...
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Self:
+        """Return the pointer with its offsets and masks changed by a function of blocks, such as a transposition."""
+        found: Self = jax.tree.map(change, self)
+        return found
+
+    def moved(self, offset: Tensor) -> AnyPointer:
+        """Return the pointer moved by a number of elements."""
+        raise NotImplementedError
+
+    def __add__(self, other: Operand) -> AnyPointer:
+        return self.moved(_offset(other))
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Operand) -> AnyPointer:
+        return self.moved(-_offset(other))
+
+    def __getitem__(self, index: Index) -> Self:
+        return self.map(lambda tensor: tensor[index])
+
+    def __repr__(self) -> str:
+        return f"pointer<{'x'.join(map(str, (*self.shape, self.element)))}>"
+
+    def __eq__(self, other: object) -> Any:
+        if other is None:
+            return False
+        raise TypeError("a pointer is compared: arrays have no addresses in JAX")
+
+    __hash__ = object.__hash__
+
+
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["offset"], meta_fields=["buffer", "element", "own"])
-@dataclasses.dataclass(frozen=True, eq=False)
-class Pointer:
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Pointer(BasePointer):
     """Address in a buffer: the number of elements, of type `element`, from its start.
 
     `own` is the type of the array where its bits are read as another, else None.
@@ -27,28 +79,18 @@ class Pointer:
     offset: Tensor
     own: types.dtype | None = None
 
-    dtype = property(lambda self: types.pointer_type(self.element))
-    type = dtype
-
     @property
     def shape(self) -> Shape:
         """The shape of the block of addresses."""
         return self.offset.shape
 
-    def __add__(self, other: Operand) -> Pointer:
-        return self.at(add(self.offset, _offset(other)))
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Operand) -> Pointer:
-        return self.at(add(self.offset, -_offset(other)))
-
-    def __getitem__(self, index: Index) -> Pointer:
-        return self.at(self.offset[index])
-
     def at(self, offset: Tensor) -> Pointer:
         """Return the pointer with another offset."""
         return dataclasses.replace(self, offset=offset)
+
+    def moved(self, offset: Tensor) -> Pointer:
+        """Return the pointer moved by a number of elements."""
+        return self.at(add(self.offset, offset))
 
     def to(self, kind: types.TypeLike, fp_downcast_rounding: object = None, bitcast: bool = False) -> Pointer:
         """Return the pointer as one to another type: loads and stores reinterpret the bits of the array.
@@ -57,48 +99,59 @@ class Pointer:
             TypeError: `kind` is not a pointer's type, or memory cannot be read in it (`reinterpreted`).
         """
         kind = types.as_type(kind)
-        if not isinstance(kind, types.pointer_type):
+        element = types.as_type(kind.element_ty) if isinstance(kind, types.pointer_type) else kind
+        if element is kind or isinstance(element, types.pointer_type):
             raise TypeError(f"a pointer to {self.element} is not of type {kind}: arrays have no addresses in JAX")
-        return self if kind.element_ty == self.element else reinterpreted(self, kind.element_ty)
+        return self if element == self.element else reinterpreted(self, element)
 
 
 @functools.partial(jax.tree_util.register_dataclass, data_fields=["mask", "yes", "no"], meta_fields=[])
-@dataclasses.dataclass(frozen=True, eq=False)
-class SelectedPointer:
-    """Selection between two pointers, possibly into different arrays: `yes` where `mask` holds, else `no`."""
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class SelectedPointer(BasePointer):
+    """Selection between two pointers into different arrays: `yes` where `mask` holds, else `no`; see `select`."""
 
     mask: Tensor
     yes: AnyPointer
     no: AnyPointer
 
-    dtype = property(lambda self: self.yes.dtype)
     element = property(lambda self: self.yes.element)
+    shape = property(lambda self: self.mask.shape)
 
-    @property
-    def shape(self) -> Shape:
-        """The shape of the block of addresses."""
-        return np.broadcast_shapes(self.yes.shape, self.no.shape)
+    def sides(self, mask: Operand | None) -> Iterator[tuple[AnyPointer, Tensor]]:
+        """Yield both pointers with the lanes, of those that `mask` lets through, that they are for."""
+        for pointer, lanes in ((self.yes, self.mask), (self.no, logical_not(self.mask))):
+            yield pointer, lanes if mask is None else logical_and(mask, lanes)
 
-    def to(self, kind: types.TypeLike, fp_downcast_rounding: object = None, bitcast: bool = False) -> SelectedPointer:
+    def moved(self, offset: Tensor) -> AnyPointer:
+        """Return the selection with both pointers moved."""
+        return select(self.mask, self.yes.moved(offset), self.no.moved(offset))
+
+    def to(self, kind: types.TypeLike, fp_downcast_rounding: object = None, bitcast: bool = False) -> AnyPointer:
         """Return the selection with both pointers converted."""
-        return SelectedPointer(self.mask, self.yes.to(kind), self.no.to(kind))
-
-    def __add__(self, other: Operand) -> SelectedPointer:
-        return SelectedPointer(self.mask, self.yes + other, self.no + other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Operand) -> SelectedPointer:
-        return SelectedPointer(self.mask, self.yes - other, self.no - other)
-
-    def __getitem__(self, index: Index) -> SelectedPointer:
-        return SelectedPointer(self.mask, self.yes[index], self.no[index])
+        return select(self.mask, self.yes.to(kind), self.no.to(kind))
 
 
 AnyPointer = Pointer | SelectedPointer
 
 
-def _offset(value: Operand | AnyPointer) -> Tensor:
+def select(mask: Operand, yes: object, no: object) -> AnyPointer:
+    """Return the pointer `yes` where a mask holds, else `no`.
+
+    Raises:
+        TypeError: one is not a pointer, or they are pointers to different types.
+    """
+    if not (isinstance(yes, AnyPointer) and isinstance(no, AnyPointer)):
+        raise TypeError(f"a pointer or a value is selected: {yes!r} or {no!r}")
+    if yes.element != no.element:
+        raise TypeError(f"pointers to different types are selected: {yes!r} or {no!r}")
+    mask = as_mask(mask)
+    if isinstance(yes, Pointer) and isinstance(no, Pointer) and yes.buffer == no.buffer:
+        return yes.at(where(mask, yes.offset, no.offset))
+    shape = np.broadcast_shapes(mask.shape, yes.shape, no.shape)
+    return SelectedPointer(*(jax.tree.map(lambda tensor: broadcast(tensor, shape), part) for part in (mask, yes, no)))
+
+
+def _offset(value: Operand) -> Tensor:
     """Return the right operand of pointer arithmetic as int64; TypeError where it is a pointer or not an integer."""
     if isinstance(value, AnyPointer):
         raise TypeError("two pointers are added or subtracted")

@@ -15,6 +15,7 @@ from fnjax.triton.values import arithmetic as values
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Affine, Shape, leading
 from fnjax.triton.values.arithmetic import as_tensor
+from fnjax.triton.values.pointers import AnyPointer
 from fnjax.triton.values.tensor import KNOWN_LIMIT, Operand, Tensor, aligned
 
 Sizes = SupportsIndex | Sequence[SupportsIndex] | types.constexpr  # a size, or all of them
@@ -30,17 +31,23 @@ def shape_of(given: Sequence[Sizes]) -> Shape:
 
 
 def axis_of(given: SupportsIndex, rank: int) -> int:
-    """Return the index of an axis of a block with `rank` axes; negative ones count from the end."""
-    return operator.index(given) % rank
+    """Return the index of an axis of a block with `rank` axes; negative ones count from the end.
+
+    Raises:
+        ValueError: there is no such axis.
+    """
+    if not -rank <= (axis := operator.index(given)) < rank:
+        raise ValueError(f"there is no axis {axis} in a block of {rank} axes")
+    return axis % rank
 
 
 def of_pointers(function: Function) -> Function:
-    """Return a function of blocks as one that takes blocks of pointers, too: it applies to their offsets."""
+    """Return a function of blocks as one that takes blocks of pointers, too: it applies to their offsets and masks."""
 
     @functools.wraps(function)
     def operate(input: Any, *args: Any, **named: Any) -> Any:
-        if hasattr(input, "offset"):
-            return input.at(function(input.offset, *args, **named))
+        if isinstance(input, AnyPointer):
+            return input.map(lambda tensor: function(tensor, *args, **named))
         return function(input, *args, **named)
 
     return operate  # type: ignore[return-value]  # it has the same signature
@@ -134,7 +141,7 @@ def broadcast_to(input: Operand, *shape: Sizes) -> Tensor:
 
 def broadcast(input: Any, other: Any) -> Any:
     """Return both blocks broadcast to their common shape."""
-    input, other = (x if hasattr(x, "offset") else as_tensor(x) for x in (input, other))
+    input, other = (x if isinstance(x, AnyPointer) else as_tensor(x) for x in (input, other))
     shape = np.broadcast_shapes(input.shape, other.shape)
     return broadcast_to(input, shape), broadcast_to(other, shape)
 
