@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from fnjax.triton.values.tensor import canonical
-from fnjax.triton.values.types import TypeLike, as_type
+from fnjax.triton.values.types import TypeLike, as_type, pointer_type
 
 
 def reinterpret(tensor: Any, dtype: TypeLike) -> Any:
@@ -19,9 +19,11 @@ def reinterpret(tensor: Any, dtype: TypeLike) -> Any:
         dtype: a type of triton.language, such as `tl.float8e5`.
 
     Raises:
-        TypeError: the widths differ.
+        TypeError: the widths differ, or it is the type of a pointer.
     """
-    own: Any = as_type(dtype)
+    own = as_type(dtype)
+    if isinstance(own, pointer_type):
+        raise TypeError(f"triton.reinterpret reads elements, not {own}: a kernel makes that of a pointer with .to(...)")
     kind = canonical(own)
     if hasattr(type(tensor), "__triton_launch__"):  # a tensor of fnjax.torch, which has its own view of bits
         return tensor.view(kind)

@@ -379,7 +379,9 @@ def where(condition: Operand, a: Operand, b: Operand) -> Tensor:
 def broadcast(value: Operand, shape: Sequence[int]) -> Tensor:
     """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
-    if np.broadcast_shapes(value.shape, shape) != shape:
+    if len(value.shape) > len(shape) or any(
+        n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)
+    ):
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
     if isinstance(value, Concatenated):
         at = len(shape) + value.axis

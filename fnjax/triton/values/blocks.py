@@ -165,10 +165,12 @@ def make_block_ptr(
 
     Raises:
         TypeError: `base` is not a pointer.
-        ValueError: the lengths of the other arguments differ.
+        ValueError: the other arguments are not sequences of one length.
     """
     if not isinstance(base, AnyPointer):
         raise TypeError(f"tl.make_block_ptr takes a pointer as its base, not {base!r}")
+    if not all(isinstance(part, tuple | list) for part in (shape, strides, offsets, block_shape)):
+        raise ValueError("shape, strides, offsets and block_shape of tl.make_block_ptr are lists or tuples")
     sizes, steps, starts = (tuple(map(_as_offset, part)) for part in (shape, strides, offsets))
     blocks = tuple(operator.index(getattr(n, "value", n)) for n in block_shape)
     if len({len(blocks), len(sizes), len(steps), len(starts)}) != 1:

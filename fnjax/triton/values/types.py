@@ -151,7 +151,10 @@ def as_type(given: TypeLike) -> dtype | pointer_type:
         named |= {d.name: d for d in ALL}
         if found in named:
             return named[found]
-    return type_of_array(found)
+    try:
+        return type_of_array(found)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{found!r} is not a type of triton.language: {error}") from None
 
 
 def is_number(value: object) -> TypeGuard[Number]:
