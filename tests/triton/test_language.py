@@ -572,9 +572,9 @@ def maximum_of_bits_kernel(best_ptr, x_ptr, old_ptr, OLD: tl.constexpr, B: tl.co
 @pytest.mark.parametrize("old", [False, True])
 def test_atomics_on_the_bits_of_an_array(old):
     """An atomic through a pointer to another type reads and writes the bits of the array, in kernel.check, too."""
-    x = jnp.abs(X[:8]) + 0.25
-    best, seen = maximum_of_bits_kernel[(2,)](jnp.zeros(8), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
+    x = jnp.abs(jnp.asarray(X)) + 0.25
+    best, seen = maximum_of_bits_kernel[(2,)](jnp.zeros(8, jnp.float32), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
     np.testing.assert_array_equal(best, x if old else [*x.reshape(4, 2).max(0), *[0] * 6])
     np.testing.assert_array_equal(seen, 0 if old else 1)
-    report = maximum_of_bits_kernel.check[(2,)](jnp.zeros(8), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
+    report = maximum_of_bits_kernel.check[(2,)](jnp.zeros(8, jnp.float32), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
     assert report.ok, report
