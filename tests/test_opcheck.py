@@ -53,6 +53,20 @@ def test_raises_as_pytorch():
     assert results["test_vmap"] == "SUCCESS"
 
 
+def test_few_programs(caplog):
+    """The batches of each input are one program, as are the tangents of each, not one for each operation."""
+    inputs = [np.random.default_rng(i).normal(size=(i + 1, 3)) for i in range(6)]
+
+    def total(*xs):
+        return sum(jnp.tanh(x * x + 1).sum(0) for x in xs)
+
+    with jax.log_compiles(), caplog.at_level("WARNING"):
+        results = opcheck(total, inputs, test_utils=["test_forward_ad", "test_vmap"])
+    assert results == dict.fromkeys(results, "SUCCESS")
+    compiled = [r.getMessage() for r in caplog.records if r.getMessage().startswith("Compiling ")]
+    assert 0 < len(compiled) < 160, "\n".join(compiled)
+
+
 def test_unknown_test():
     """A test that does not exist is a ValueError that lists those that do."""
     with pytest.raises(ValueError, match="opcheck has no test test_shard: it has test_gradcheck, "):

@@ -127,27 +127,20 @@ def _vjp_of_some(problem: Problem, args: Sequence[Any], cotangents: dict[int, An
 
 def check_undefined_tangents(problem: Problem, seed: int) -> None:
     """Raise unless a zero tangent has the same effect as a missing one."""
-    rng = make_stream("tangents beside undefined ones", seed)
-    primals = list(map(jnp.asarray, problem.parts))
     if len(problem.inputs) < 2:
         return
-    for x in problem.inputs:
-        perturbed = [p for p in range(len(primals)) if p not in x.parts]
-        tangents = [
-            jnp.asarray(rng.normal(size=p.shape) if i in perturbed else np.zeros(p.shape), p.dtype)
-            for i, p in enumerate(primals)
-        ]
-
-        def some(*values: Any, perturbed: Sequence[int] = perturbed) -> list[Any]:
-            parts = list(primals)
-            for p, value in zip(perturbed, values, strict=True):
-                parts[p] = value
-            return problem.real(*parts)
-
-        absent = jax.jvp(some, [primals[p] for p in perturbed], [tangents[p] for p in perturbed])[1]
+    rng = make_stream("tangents beside undefined ones", seed)
+    given = [
+        {p: rng.normal(size=shape) for p, shape in enumerate(problem.in_shapes) if p not in x.parts}
+        for x in problem.inputs
+    ]
+    run = problem.compile(lambda args, ts: [_jvp_of_some(problem, args, some) for some in ts], problem.parts, given)
+    every = run(problem.parts, given) if run else (_jvp_of_some(problem, problem.parts, some) for some in given)
+    for x, some, absent in zip(problem.inputs, given, every, strict=True):
+        complete = problem.jvp([some.get(p, np.zeros(shape)) for p, shape in enumerate(problem.in_shapes)])
         for y in problem.outputs:
             for p in y.parts:
-                full, symbolic = np.asarray(problem.jvp(tangents)[p]), np.asarray(absent[p])
+                full, symbolic = np.asarray(complete[p]), np.asarray(absent[p])
                 if not agree(full, symbolic, problem.precision.resolution):
                     raise failure(
                         f"Mismatch in tangent values for output with index: {y.position} when input: "
@@ -158,19 +151,35 @@ def check_undefined_tangents(problem: Problem, seed: int) -> None:
                     )
 
 
+def _jvp_of_some(problem: Problem, args: Sequence[Any], tangents: dict[int, Any]) -> list[Any]:
+    """Return the tangents of the outputs for those parts of the inputs that have one."""
+    primals = list(map(jnp.asarray, args))
+
+    def some(values: dict[int, Any]) -> list[Any]:
+        return problem.real(*(values.get(p, x) for p, x in enumerate(primals)))
+
+    values = {p: primals[p] for p in tangents}
+    return list(jax.jvp(some, [values], [{p: jnp.asarray(t, primals[p].dtype) for p, t in tangents.items()}])[1])
+
+
 def check_batched(problem: Problem, seed: int, *, forward: bool) -> None:
     """Raise unless `jax.vmap` over a derivative agrees with a loop."""
     rng = make_stream("batched directions", seed)
     run: Callable[[Sequence[Any]], list[Any]] = problem.jvp if forward else problem.vjp
-    traced: Callable[..., list[Any]] = (lambda *ds: problem.jvp(ds)) if forward else problem.vjp_traced
+    traced: Callable[..., list[Any]] = problem.jvp_traced if forward else problem.vjp_traced
     batched, results = (problem.inputs, problem.outputs) if forward else (problem.outputs, problem.inputs)
     shapes = problem.in_shapes if forward else problem.out_shapes
-    for leaf in batched:
-        batch = [rng.normal(size=(2, *s)) if p in leaf.parts else np.zeros((2, *s)) for p, s in enumerate(shapes)]
+    batches = [
+        [rng.normal(size=(2, *s)) if p in leaf.parts else np.zeros((2, *s)) for p, s in enumerate(shapes)]
+        for leaf in batched
+    ]
+    compiled = problem.compile(lambda batches: [jax.vmap(traced)(*batch) for batch in batches], batches)
+    every = compiled(batches) if compiled else None
+    for i, (leaf, batch) in enumerate(zip(batched, batches, strict=True)):
         loop = [run([b[k] for b in batch]) for k in range(2)]
         expected = [np.stack([np.asarray(one[p]) for one in loop]) for p in range(len(loop[0]))]
         try:
-            got = jax.vmap(traced)(*map(jnp.asarray, batch))
+            got = every[i] if every else jax.vmap(traced)(*map(jnp.asarray, batch))
         except Exception as e:
             raise failure(
                 f"While computing batched gradients, got: {e}\n\n"

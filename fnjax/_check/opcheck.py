@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +13,7 @@ import numpy as np
 
 from fnjax._check.against_forward import TOLERANCES, check_against_forward
 from fnjax._check.arguments import Selection, name_arguments
+from fnjax._check.compiled import compile_traced
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
 from fnjax._check.gradgradcheck import gradgradcheck
@@ -331,13 +332,19 @@ def _jit(subject: _Subject) -> None:
 
 
 def _stacked(subject: _Subject, which: Sequence[int]) -> list[Any]:
-    return [jnp.stack(_examples(x)) if at in which else x for at, x in enumerate(subject.arrays)]
+    return [_stack(_examples(x)) if at in which else x for at, x in enumerate(subject.arrays)]
+
+
+def _stack(arrays: Sequence[Any]) -> Any:
+    """Return a batch of arrays; NumPy compiles nothing for it."""
+    keys = jnp.issubdtype(arrays[0].dtype, jax.dtypes.extended)
+    return jnp.stack(arrays) if keys else jnp.asarray(np.stack(list(map(np.asarray, arrays))))
 
 
 def _examples(x: Any) -> list[Any]:
     """Return a batch of arrays in the domain of the function: scaled, or in another order."""
     if is_inexact(x):
-        return [(x * scale).astype(x.dtype) for scale in BATCH]
+        return [(np.asarray(x) * scale).astype(x.dtype) for scale in BATCH]
     return [jnp.roll(x, k) if x.ndim else x for k in range(len(BATCH))]
 
 
@@ -345,25 +352,39 @@ def _loop(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> An
     each = [
         subject.everything(*(x[k] if at in which else x for at, x in enumerate(stacked))) for k in range(len(BATCH))
     ]
-    return jax.tree.map(lambda *ys: jnp.stack(ys), *each)
+    return jax.tree.map(lambda *ys: _stack(ys), *each)
+
+
+def _vmapped(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> Iterator[Any]:
+    """Yield outputs of `jax.vmap`, outputs and gradients in it, outputs for all last axes, gradients outside of it."""
+    axes = tuple(0 if at in which else None for at in range(len(stacked)))
+    yield jax.vmap(subject.outputs, axes)(*stacked)
+    yield jax.vmap(subject.everything, axes)(*stacked)
+    if None not in axes:
+        last = [jnp.moveaxis(x, 0, -1) for x in stacked]
+        yield jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
+    yield subject.everything(*stacked, axes=axes)
 
 
 def _vmap(subject: _Subject) -> None:
-    for which, batched in subject.batches().items():
-        stacked = _stacked(subject, which)
-        axes = tuple(0 if at in which else None for at in range(len(stacked)))
-        outputs, grads = expected = _loop(subject, which, stacked)
-        subject.same((jax.vmap(subject.outputs, axes)(*stacked), grads), expected, f"jax.vmap over {batched}")
-        subject.same(jax.vmap(subject.everything, axes)(*stacked), expected, f"the gradient in jax.vmap over {batched}")
+    batches = subject.batches()
+    stacked = [_stacked(subject, which) for which in batches]
+
+    def run(stacked: Sequence[Sequence[Any]]) -> Iterator[Iterator[Any]]:
+        return (_vmapped(subject, *batch) for batch in zip(batches, stacked, strict=True))
+
+    # One program for all batches; outside jit each operation is compiled for each of them.
+    compiled = compile_traced(lambda stacked: [list(results) for results in run(stacked)], stacked)
+    results = map(iter, compiled(stacked)) if compiled else run(stacked)
+    for (which, batched), inputs, got in zip(batches.items(), stacked, results, strict=True):
+        outputs, grads = expected = _loop(subject, which, inputs)
+        subject.same((next(got), grads), expected, f"jax.vmap over {batched}")
+        subject.same(next(got), expected, f"the gradient in jax.vmap over {batched}")
         if batched == "all inputs":
-            last = [jnp.moveaxis(x, 0, -1) for x in stacked]
-            moved = jax.vmap(subject.outputs, tuple(x.ndim - 1 for x in last))(*last)
-            subject.same((moved, grads), expected, "jax.vmap over the last axis of all inputs")
+            subject.same((next(got), grads), expected, "jax.vmap over the last axis of all inputs")
         # An unbatched operand has the sum of the gradients.
         total = [g if at in which else g.sum(0) for at, g in zip(subject.perturbed, grads, strict=True)]
-        subject.same(
-            subject.everything(*stacked, axes=axes), (outputs, total), f"the gradient of jax.vmap over {batched}"
-        )
+        subject.same(next(got), (outputs, total), f"the gradient of jax.vmap over {batched}")
 
 
 def _scan(subject: _Subject) -> None:
@@ -383,7 +404,8 @@ def _remat(subject: _Subject) -> None:
     remat = copy.copy(subject)
     static = tuple(i for i, x in enumerate(subject.args) if not is_tensor(x) and i not in subject.selected)
     remat.func = _rematerialised(subject.func, static)
-    subject.same(remat.everything(*subject.arrays), subject.everything(*subject.arrays), "jax.checkpoint")
+    run = compile_traced(remat.everything, *subject.arrays) or remat.everything
+    subject.same(run(*subject.arrays), subject.everything(*subject.arrays), "jax.checkpoint")
 
 
 def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable[..., Any]:
@@ -403,11 +425,11 @@ def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable
 
 
 def _leaks(subject: _Subject) -> None:
+    stacked = _stacked(subject, subject.perturbed)
+    axes = tuple(0 if at in subject.perturbed else None for at in range(len(stacked)))
     with jax.checking_leaks():
-        jax.jit(subject.everything)(*subject.arrays)
-        stacked = _stacked(subject, subject.perturbed)
-        axes = tuple(0 if at in subject.perturbed else None for at in range(len(stacked)))
-        jax.vmap(subject.everything, axes)(*stacked)
+        jax.eval_shape(subject.everything, *subject.arrays)
+        jax.eval_shape(jax.vmap(subject.everything, axes), *stacked)
 
 
 def _against_forward(subject: _Subject) -> None:

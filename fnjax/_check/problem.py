@@ -14,7 +14,7 @@ from jax.tree_util import keystr
 
 from fnjax._check import running as _running
 from fnjax._check.arguments import Leaf, Selection, name_arguments, transfer
-from fnjax._check.compiled import Results, compile_reproducible, compile_vjp
+from fnjax._check.compiled import Results, compile_traced, compile_vjp
 from fnjax._check.jacobian import Array, Arrays, DirectionalDerivative, StepError, Traced
 from fnjax._check.precision import Precision, find_precision
 from fnjax._check.streams import make_stream
@@ -189,7 +189,7 @@ class Problem:
 
     def compile(self, fun: Callable[..., Any], *types: Any) -> Callable[..., Any] | None:
         """Compile what calls the function; return None where only runs outside jit show what it does."""
-        return None if self._compiled is None else compile_reproducible(fun, *types)
+        return None if self._compiled is None else compile_traced(fun, *types)
 
     def _as_outputs(self, xs: Sequence[Any]) -> list[Any]:
         """Return NumPy arrays in the dtypes of the outputs."""
@@ -234,10 +234,18 @@ class Problem:
             self._vjps[seed, draw] = cotangents, [_fetch(g) for g in self.vjp(cotangents)]
         return self._vjps[seed, draw]
 
-    def jvp(self, tangents: Sequence[Any]) -> list[Any]:
-        """Compute the jvp outside jit."""
+    def jvp_traced(self, *tangents: Any) -> Any:
+        """Compute the jvp of arrays, which may be tracers, by the rules of the function."""
         primals = list(map(jnp.asarray, self.parts))
-        return list(jax.jvp(self.real, primals, [_cast(p.dtype, t) for t, p in zip(tangents, primals, strict=True)])[1])
+        return jax.jvp(self.real, primals, [jnp.asarray(t, p.dtype) for t, p in zip(tangents, primals, strict=True)])[1]
+
+    def jvp(self, tangents: Sequence[Any]) -> list[Any]:
+        """Compute the jvp of NumPy arrays, compiled where that makes no difference."""
+        return list(self._jvp(*(t.astype(p.dtype, copy=False) for t, p in zip(tangents, self.parts, strict=True))))
+
+    @functools.cached_property
+    def _jvp(self) -> Callable[..., Any]:
+        return self.compile(self.jvp_traced, *self.types_in) or self.jvp_traced
 
     def backward(self) -> DirectionalDerivative:
         """Return the vjp: cotangents of the outputs → gradients of the inputs."""
@@ -247,13 +255,9 @@ class Problem:
 
     def forward(self) -> DirectionalDerivative:
         """Return the jvp: tangents of the inputs → tangents of the outputs."""
-        primals = tuple(map(jnp.asarray, self.parts))
+        compiled = None if self._jvp == self.jvp_traced else self._jvp
         return _make_linear(
-            "forward-mode Jacobian",
-            self.jvp,
-            lambda *tangents: jax.jvp(self.real, primals, tangents)[1],
-            self.types_in,
-            self.out_shapes,
+            "forward-mode Jacobian", self.jvp, self.jvp_traced, self.types_in, self.out_shapes, compiled
         )
 
     @functools.cached_property
@@ -266,7 +270,8 @@ class Problem:
             return [False] * len(self.outputs)
         parts = list(map(jnp.asarray, self.parts))
         try:
-            closed = trace_inlined(jax.linearize(self.real, *parts)[1], parts, self.out_shapes)
+            linear = jax.linearize(self.real, *parts)[1]
+            closed = trace_inlined(linear, parts, self.out_shapes, derivatives=False)
         except Exception:  # noqa: BLE001 - all outputs then count as connected
             closed = None
         if closed is None:
@@ -281,10 +286,12 @@ def draw_directions(rng: np.random.Generator, shapes: Sequence[tuple[int, ...]])
     return [rng.choice([-1.0, 1.0], shape) * rng.uniform(1.0, 2.0, shape) for shape in shapes]
 
 
-def trace_inlined(fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]]) -> Any:
-    """Return the program of a function, without calls; None if it cannot be traced, or returns other shapes."""
+def trace_inlined(
+    fun: Callable[..., Any], types: Sequence[Any], outs: Sequence[tuple[int, ...]], *, derivatives: bool = True
+) -> Any:
+    """Return the program of a function, `running.inline`; None if it cannot be traced, or returns other shapes."""
     try:
-        closed = _running.inline(jax.make_jaxpr(fun)(*types), types)
+        closed = _running.inline(jax.make_jaxpr(fun)(*types), types, derivatives=derivatives)
     except Exception:  # noqa: BLE001 - outside jit the function may work, or raise a clearer error
         return None
     return closed if [aval.shape for aval in closed.out_avals] == list(outs) else None

@@ -10,36 +10,43 @@ import numpy as np
 from jax.extend.core import Literal, primitives
 
 from fnjax._primitives.jax_internals import open_jaxpr
-from fnjax._primitives.jaxprs import NONDIFFERENTIABLE, Marks, computes_its_body, iter_equations, propagate
+from fnjax._primitives.jaxprs import BACKWARD, NONDIFFERENTIABLE, Marks, computes_its_body, iter_equations, propagate
 
 # Primitives that jax.lax does not have under their names.
 _OWN = {primitives.jit_p, primitives.add_jaxvals_p, primitives.name_p, primitives.random_bits_p}
 
 
-def inline(closed: Any, args: Sequence[Any]) -> Any:
+def inline(closed: Any, args: Sequence[Any], *, derivatives: bool = True) -> Any:
     """Return the program with its calls inlined, so that no custom rule is left in it outside loops.
 
     Args:
         closed: a closed jaxpr.
         args: its arguments, arrays or types of arrays.
+        derivatives: whether the derivatives of Functions are calls, too: what the user's methods compute then.
     """
-    if not any(computes_its_body(eqn) or eqn.primitive.name == NONDIFFERENTIABLE for eqn in open_jaxpr(closed).eqns):
+    calls = [NONDIFFERENTIABLE, BACKWARD] if derivatives else [NONDIFFERENTIABLE]
+    if not any(_is_call(eqn) or eqn.primitive.name in calls for eqn in open_jaxpr(closed).eqns):
         return closed
-    return jax.make_jaxpr(lambda *args: evaluate(closed, args))(*args)
+    return jax.make_jaxpr(lambda *args: evaluate(closed, args, derivatives=derivatives))(*args)
 
 
-def evaluate(closed: Any, args: Sequence[Any]) -> list[Any]:
+def evaluate(closed: Any, args: Sequence[Any], *, derivatives: bool = True) -> list[Any]:
     """Evaluate a closed jaxpr, with calls replaced by their bodies."""
 
     def run(eqn: Any, operands: list[Any], inside: Callable[[list[Any]], list[Any] | None]) -> list[Any]:
-        if computes_its_body(eqn) and (results := inside(operands)) is not None:
+        if _is_call(eqn) and (results := inside(operands)) is not None:
             return results
         if eqn.primitive.name == NONDIFFERENTIABLE:  # returns its first operands; it affects derivatives only
             return operands[: len(eqn.outvars)]
-        results = eqn.primitive.bind(*operands, **eqn.params)
+        compute = eqn.primitive.impl if derivatives and eqn.primitive.name == BACKWARD else eqn.primitive.bind
+        results = compute(*operands, **eqn.params)
         return results if eqn.primitive.multiple_results else [results]
 
     return propagate(closed, args, run, lambda x: x.val if isinstance(x, Literal) else x)
+
+
+def _is_call(eqn: Any) -> bool:
+    return computes_its_body(eqn) or eqn.primitive is primitives.remat_p
 
 
 def is_jax_own(closed: Any) -> bool:
