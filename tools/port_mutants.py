@@ -6,6 +6,7 @@ The list was fixed before the search for arguments was written, so that neither 
 from __future__ import annotations
 
 import ast
+import contextlib
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ class Mutant:
     """A port with one mistake.
 
     Attributes:
-        kind: the operation: `sign`, `factor`, `axis`, `mask`, `stop more`, `stop fewer`, `swap`, `mark`.
+        kind: the operation: `sign`, `factor`, `axis`, `literal`, `mask`, `stop more`, `stop fewer`, `swap`, `mark`.
         line: where it is made, from 1.
         text: the whole source.
     """
@@ -34,6 +35,7 @@ def mutants(source: str) -> Iterator[Mutant]:
     - sign: a sum for a difference and the reverse, a minus left out, a returned gradient negated;
     - factor: a product or a quotient doubled;
     - axis: another `axis=`, where that is an integer;
+    - literal: a number that something is compared with is one less;
     - mask: `jnp.where(mask, a, b)` is a, a product with a comparison or with something called a mask is its other half;
     - stop more: a saved array, or a returned gradient, is constant to further derivatives;
     - stop fewer: a `jax.lax.stop_gradient` is left out;
@@ -84,6 +86,10 @@ def _changes(node: ast.AST, source: str, method: str) -> Iterator[tuple[str, ast
             yield "stop fewer", node, code(argument)
         case ast.Expr(ast.Call(ast.Attribute(_, "mark_non_differentiable"))):
             yield "mark", node, "pass"
+    for value in (node.left, *node.comparators) if isinstance(node, ast.Compare) else ():
+        with contextlib.suppress(ValueError):
+            if type(number := ast.literal_eval(value)) in {int, float}:
+                yield "literal", value, f"({number - 1})"
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         for mask, other in ((node.left, node.right), (node.right, node.left)):
             if _is_mask(mask):

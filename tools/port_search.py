@@ -59,11 +59,18 @@ def verified(
             sys.settrace(None)
 
 
+def describe(mutant: Mutant, verdict: Verdict) -> str:
+    """Return the kind, the line as the mistake leaves it, and the verdict, which names the class."""
+    line = mutant.text.splitlines()[mutant.line - 1].strip()
+    return f"{mutant.kind} in line {mutant.line}, `{line}`: {verdict.describe('', '')}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--count", type=int, default=200, help="mutants to draw (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=0, help="for the draw (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=20.0, help="for each mutant (default: %(default)g)")
+    parser.add_argument("--longer", type=float, default=600.0, help="for one that agrees (default: %(default)g)")
     parser.add_argument("--calls", type=int, default=10_000, help="that show an equivalent one (default: %(default)s)")
     parser.add_argument("--against", choices=REFERENCES, help="the reference (default: PyTorch, if installed)")
     parser.add_argument("--others", action="store_true", help="the packages of port_others.txt")
@@ -89,27 +96,29 @@ def main() -> None:
             ran: set[int] = set()
             verdict = verified(path, name, code, options.seconds, ran, against=options.against)
             lines[path] = ran if verdict.status == "verified" else set()
+            if not lines[path]:
+                print(f"- left out: {verdict.describe('', '')}", flush=True)
         if mutant.line not in lines[path]:
             continue
         drawn += 1
         if drawn % 20 == 0:  # else what was compiled fills the memory
             jax.clear_caches()
-        if verified(path, name, mutant.text, options.seconds, against=options.against).status == "differs":
+        verdict = verified(path, name, mutant.text, options.seconds, against=options.against)
+        if verdict.status == "differs":
             table[mutant.kind]["differs"] += 1
         else:
             survivors.append((path, name, mutant))
-            print(f"- agrees: {mutant.kind} in {name}, line {mutant.line} of its port", flush=True)
+            print(f"- {describe(mutant, verdict)}", flush=True)
         print(f"\r{drawn} drawn, {len(survivors)} agree", end="", file=sys.stderr, flush=True)
         if drawn == options.count:
             break
     print(f"{drawn} drawn, {len(survivors)} agree", flush=True)
     for path, name, mutant in survivors:
-        more = {"enough": options.calls, "modes": ("jit",), "against": options.against}
-        verdict = verified(path, name, mutant.text, 30 * options.seconds, **more)
+        more = {"enough": options.calls, "modes": ("jit",), "against": options.against, "seed": 1}
+        verdict = verified(path, name, mutant.text, options.longer, **more)
         found = "equivalent" if verdict.status == "verified" and verdict.calls >= options.calls else "missed"
         table[mutant.kind][found] += 1
-        after = f", {verdict.calls} calls agree" if found == "missed" else ""
-        print(f"- {found}: {mutant.kind} in {name}, line {mutant.line} of its port{after}", flush=True)
+        print(f"- {found}: {describe(mutant, verdict)}", flush=True)
     columns = ("differs", "equivalent", "missed")
     print("\n| mistake | drawn | " + " | ".join(columns) + " |\n|" + "---|" * 5)
     total: collections.Counter[str] = collections.Counter()
