@@ -145,7 +145,7 @@ class LaunchSwitch:
         """
         problem = DESCRIBED if self.launch.described else original.why_not()
         if problem is None:
-            return self.launch.original(*operands)
+            return original.call(self.launch, operands)
         if self.demanded:
             raise KernelError(f"kernel {self.launch.name}: {DEMANDED} cannot run it: {problem}")
         text = f"Triton kernels run as JAX operations on this GPU, and more slowly: {problem}"

@@ -28,7 +28,6 @@ from fnjax.triton.interpreter.interpreter import call, plain
 from fnjax.triton.interpreter.source import Source
 from fnjax.triton.interpreter.waits import Marks
 from fnjax.triton.original import OPTIONS as COMPILED
-from fnjax.triton.original import call as call_original
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import GRID, Array, Shape, leading
@@ -41,7 +40,6 @@ from fnjax.triton.values.tensor import Tensor
 
 Bound = dict[str, tuple[str, Any]]  # the parameters of a `Launch`, see there
 Options = tuple[tuple[str, Any], ...]
-Names = Callable[[], dict[str, Any]]  # returns the parameters of a kernel with their values
 Memory = Sequence[jax.Array]
 # Options of Triton's compiler: they affect speed, not results.
 OPTIONS = {
@@ -294,18 +292,30 @@ class Launch:
 
         All programs are vectorised; where that is not valid (NeedsSequence), they run one after the other in a loop.
         """
-        flat, mark = list(operands[: self.arrays]), None
+        flat, mark = operands[: self.arrays], None
+        memory: Memory
         try:
-            flat = _at_once(self.source, self.grid, lambda: self.named(operands), flat)
+            memory = _at_once(self, operands, flat)
         except NeedsSequence:
             marks = Marks(self.name, len(flat))
-            *flat, mark = _in_sequence(self.source, self.grid, lambda: self.named(operands), flat, marks)
+            *memory, mark = _in_sequence(self, operands, flat, marks)
             self.marks, mark = (marks, mark) if marks.loops else (None, None)
-        return [flat[i] for i in self.stored], mark
+        return [memory[i] for i in self.stored], mark
 
     def refuse(self, stored: list[jax.Array], mark: jax.Array | None) -> list[jax.Array]:
         """Return what `marked` returned as stored; raise KernelError where the mark says that a program never ends."""
         return stored if self.marks is None or mark is None else self.marks.refuse(mark, self.grid, stored)
+
+    def interpret(self, state: State, operands: Sequence[Array]) -> Memory:
+        """Interpret the kernel and return memory after it; KernelError: it changes an array that is not `stored`."""
+        before = list(state.buffers)
+        call(self.source, self.named(operands))
+        lost = {i for i, old in enumerate(before) if state.buffers[i] is not old and i not in self.stored}
+        for parameter, (kind, value) in self.parameters.items():
+            if (value if kind == "array" else value[0] if kind == "described" else None) in lost:
+                text = f"kernel {self.name} stores to {parameter} by an expression that is not traced back to it"
+                raise KernelError(f"{text}: write tl.store({parameter} + ..., ...)")
+        return state.buffers
 
     def named(self, operands: Sequence[Array]) -> dict[str, Any]:
         """Return the values of the parameters, by name, that the body of the kernel starts with."""
@@ -329,10 +339,6 @@ class Launch:
             if kind == "container":
                 names[parameter] = value.filled(names)
         return {parameter: names[parameter] for parameter in self.source.parameters}
-
-    def original(self, *operands: jax.Array) -> Any:
-        """Return the arrays that are stored, computed by the original kernel on a GPU."""
-        return call_original(self, operands)
 
 
 def _refuse_dtype(source: Source, parameter: str, array: Any) -> None:
@@ -396,38 +402,32 @@ def grid_of(kernel: str, grid: Grid, given: Mapping[str, Any]) -> tuple[int, ...
     return sizes + (1,) * (GRID - len(sizes))
 
 
-def _at_once(source: Source, sizes: Shape, names: Names, flat: Memory) -> list[jax.Array]:
-    """Interpret a kernel for all programs at once and return memory after it; `names` returns the parameters."""
+def _at_once(launch: Launch, operands: Memory, flat: Memory) -> Memory:
+    """Interpret a kernel for all programs at once and return memory after it."""
     splits = None
     while True:  # terminates: each pass adds leading axes, of which there are at most `MOST`
-        with entered(State(sizes, splits=splits)) as state:
+        with entered(State(launch.grid, splits=splits)) as state:
             state.buffers = list(flat)
             try:
-                call(source, names())
+                return launch.interpret(state, operands)
             except NeedsGridSplit as signal:
                 (splits,) = signal.args
-            else:
-                return state.buffers
 
 
-def _in_sequence(source: Source, sizes: Shape, names: Names, flat: Memory, marks: Marks) -> tuple[jax.Array, ...]:
-    """Interpret a kernel in a loop over its programs; the last axis of the grid is the fastest, as in Triton.
-
-    Returns:
-        memory after it, and the mark of an endless wait, which `marks` reads.
-    """
+def _in_sequence(launch: Launch, operands: Memory, flat: Memory, marks: Marks) -> tuple[jax.Array, ...]:
+    """Interpret a kernel in a loop over its programs, the last axis of the grid fastest; return memory and `marks`'."""
 
     def program(k: jax.Array, memory: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         rest, programs = k, list[jax.Array]()
-        for size in reversed(sizes):
+        for size in reversed(launch.grid):
             programs.insert(0, rest % size)
             rest = rest // size
-        with entered(State(sizes, True, programs)) as state:
+        with entered(State(launch.grid, True, programs)) as state:
             state.buffers, state.marks = list(memory), marks
-            call(source, names())
-            return tuple(alike(state.buffers, memory))
+            return tuple(alike(launch.interpret(state, operands), memory))
 
-    return tuple(lax.fori_loop(0, math.prod(sizes), program, tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))))
+    first = tuple(alike([*flat, jnp.zeros(2, jnp.int32)], flat))
+    return tuple(lax.fori_loop(0, math.prod(launch.grid), program, first))
 
 
 def jit(fn: Any = None, **options: Any) -> Any:

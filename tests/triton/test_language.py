@@ -578,3 +578,42 @@ def test_atomics_on_the_bits_of_an_array(old):
     np.testing.assert_array_equal(seen, 0 if old else 1)
     report = maximum_of_bits_kernel.check[(2,)](jnp.zeros(8, jnp.float32), x, jnp.ones(8, jnp.int32), OLD=old, B=4)
     assert report.ok, report
+
+
+@triton.jit
+def transposed_store_kernel(x_ptr, out_ptr, HOW: tl.constexpr):
+    i = tl.arange(0, 2)[:, None] * 4 + tl.arange(0, 4)[None, :]
+    x = tl.load(x_ptr + i)
+    if HOW == "trans":
+        tl.store(tl.trans(out_ptr + i), tl.trans(x))
+    elif HOW == "permute":
+        tl.store(tl.permute(out_ptr + i, (1, 0)), tl.permute(x, (1, 0)))
+    else:
+        block, _ = tl.broadcast(out_ptr, i)
+        tl.store(block + i, x)
+
+
+@pytest.mark.parametrize("how", ["trans", "permute", "broadcast"])
+def test_stores_through_rearranged_pointers(how):
+    """A store through a pointer that a function of shapes has moved is one to its array, which is returned."""
+    assert transposed_store_kernel.stores == ["out_ptr"]
+    np.testing.assert_array_equal(transposed_store_kernel[(1,)](X, jnp.zeros(8), HOW=how), X)
+
+
+@triton.jit
+def dictionary_kernel(out_ptr):
+    places = {"a": out_ptr}
+    tl.store(places["a"] + tl.program_id(0), 1.0)
+
+
+@triton.jit
+def renamed_kernel(out_ptr):
+    write = tl.atomic_xchg
+    write(out_ptr, 1.0)
+
+
+@pytest.mark.parametrize("kernel", [dictionary_kernel, renamed_kernel])
+def test_a_store_that_is_not_traced_back_to_its_array_is_refused(kernel):
+    """Its array would not be returned: what the kernel has stored would be lost without a word."""
+    with pytest.raises(triton.KernelError, match="stores to out_ptr by an expression that is not traced back to it"):
+        kernel[(2,)](jnp.zeros(2))

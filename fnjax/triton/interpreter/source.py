@@ -126,7 +126,7 @@ def is_constexpr(annotation: object) -> bool:
 
 # Functions whose result points into the same array as their first argument.
 MOVED = {"make_block_ptr", "make_tensor_descriptor", "advance", "multiple_of", "max_contiguous", "max_constancy"}
-MOVED |= {"cast", "broadcast_to", "expand_dims", "reshape", "view", "to"}
+MOVED |= {"cast", "broadcast", "broadcast_to", "expand_dims", "permute", "reshape", "trans", "view", "to"}
 
 
 def _roots(node: ast.expr, origins: Origins, source: Source) -> set[str]:
