@@ -20,7 +20,7 @@ from fnjax._function.signature import is_torch_tensor
 from fnjax.triton.backends import run
 from fnjax.triton.compiled import Compiled
 from fnjax.triton.containers import Container, is_array, iter_members, open_containers, results_of
-from fnjax.triton.debug.check import Check
+from fnjax.triton.debug.check import Check, names_of
 from fnjax.triton.debug.draw import Draw
 from fnjax.triton.interpreter.carry import alike
 from fnjax.triton.interpreter.installed import translate
@@ -310,11 +310,10 @@ class Launch:
         """Interpret the kernel and return memory after it; KernelError: it changes an array that is not `stored`."""
         before = list(state.buffers)
         call(self.source, self.named(operands))
-        lost = {i for i, old in enumerate(before) if state.buffers[i] is not old and i not in self.stored}
-        for parameter, (kind, value) in self.parameters.items():
-            if (value if kind == "array" else value[0] if kind == "described" else None) in lost:
-                text = f"kernel {self.name} stores to {parameter} by an expression that is not traced back to it"
-                raise KernelError(f"{text}: write tl.store({parameter} + ..., ...)")
+        for i, name in names_of(self).items():
+            if state.buffers[i] is not before[i] and i not in self.stored:
+                text = f"kernel {self.name} stores to {name} by an expression that is not traced back to it"
+                raise KernelError(f"{text}: write tl.store({name} + ..., ...)")
         return state.buffers
 
     def named(self, operands: Sequence[Array]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import builtins
 import functools
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from fnjax.triton.interpreter.installed import translate
@@ -150,23 +150,31 @@ def _roots(node: ast.expr, origins: Origins, source: Source) -> set[str]:
 
 def _roots_of_call(node: ast.Call, origins: Origins, source: Source) -> set[str]:
     """Return the parameters that the result of a call may point into."""
-    called = _helper(source, node.func)
-    if called is source:
+    helper, name = _helper(source, node.func), _name(node)
+    if helper is None and name == "where":
+        given = [*node.args[1:], *(k.value for k in node.keywords if k.arg in ("x", "y"))]
+    elif helper is None and name not in MOVED:
         return set()
-    if called is not None:
-        names = dict(zip(called.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
-        given = [names[p] for p in called.returned if p in names]
     else:
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if name == "where":
-            given = [*node.args[1:], *(k.value for k in node.keywords if k.arg in ("x", "y"))]
-        elif name not in MOVED:
-            return set()
-        elif isinstance(node.func, ast.Attribute) and not _is_module(source, node.func.value):
-            given = [node.func.value]
-        else:
-            given = [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("base", "input"))]
+        given = _pointers(node, source, lambda helper: helper.returned)
     return set().union(*(_roots(argument, origins, source) for argument in given))
+
+
+def _pointers(node: ast.Call, source: Source, of_helper: Callable[[Source], Iterable[str]]) -> list[ast.expr]:
+    """Return the arguments of a call for the parameters `of_helper` of a helper, else its object or first argument."""
+    helper = _helper(source, node.func)
+    if helper is source:
+        return []
+    if helper is not None:
+        names = dict(zip(helper.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
+        return [names[p] for p in of_helper(helper) if p in names]
+    if isinstance(node.func, ast.Attribute) and not inspect.ismodule(_callee(source, node.func.value)):
+        return [node.func.value]
+    return [*node.args[:1], *(k.value for k in node.keywords if k.arg in ("pointer", "desc", "base", "input"))]
+
+
+def _name(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 
 def _origins(source: Source) -> Origins:
@@ -190,26 +198,15 @@ def _origins(source: Source) -> Origins:
 def _stored(source: Source, words: tuple[str, ...] = WRITES) -> list[str]:
     """Return the parameters that calls of the named functions, here or in helpers, may access memory through."""
     origins = _origins(source)
-    found = set()
-    for node in ast.walk(source.node):
-        if not isinstance(node, ast.Call):
-            continue
-        name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        called = _helper(source, node.func)
-        if called is not None and called is not source:
-            names = dict(zip(called.parameters, node.args, strict=False)) | {k.arg: k.value for k in node.keywords}
-            for parameter in called.stored if words is WRITES else called.pointed:
-                if parameter in names:
-                    found |= _roots(names[parameter], origins, source)
-        elif name in words:
-            if isinstance(node.func, ast.Attribute) and not _is_module(source, node.func.value):
-                found |= _roots(node.func.value, origins, source)
-            elif node.args:
-                found |= _roots(node.args[0], origins, source)
-            else:
-                found |= set().union(
-                    *(_roots(k.value, origins, source) for k in node.keywords if k.arg in ("pointer", "desc", "base"))
-                )
+    calls = [node for node in ast.walk(source.node) if isinstance(node, ast.Call)]
+    found = set().union(
+        *(
+            _roots(argument, origins, source)
+            for call in calls
+            if _name(call) in words or _helper(source, call.func) is not None
+            for argument in _pointers(call, source, lambda helper: helper.stored if words is WRITES else helper.pointed)
+        )
+    )
     return [name for name in source.parameters if name in found]
 
 
@@ -239,7 +236,3 @@ def _helper(source: Source, node: ast.expr) -> Source | None:
     """Return the source of the kernel or helper that an expression refers to; None for any other function."""
     found = getattr(_callee(source, node), "source", None)
     return found if isinstance(found, Source) else None
-
-
-def _is_module(source: Source, node: ast.expr) -> bool:
-    return inspect.ismodule(_callee(source, node))

@@ -97,30 +97,6 @@ class Descriptor(BlockPointer):
         """Store a block at these offsets; elements outside of the array are dropped."""
         store_block(self._at(offsets), value, range(len(self.block_shape)))
 
-    def atomic_add(self, offsets: Offsets, value: Operand) -> None:
-        """Add a block to memory at these offsets; elements outside of the array are dropped."""
-        self._update("add", offsets, value)
-
-    def atomic_max(self, offsets: Offsets, value: Operand) -> None:
-        """Replace memory at these offsets by its maximum with a block."""
-        self._update("max", offsets, value)
-
-    def atomic_min(self, offsets: Offsets, value: Operand) -> None:
-        """Replace memory at these offsets by its minimum with a block."""
-        self._update("min", offsets, value)
-
-    def atomic_and(self, offsets: Offsets, value: Operand) -> None:
-        """Replace memory at these offsets by its bitwise and with a block."""
-        self._update("and", offsets, value)
-
-    def atomic_or(self, offsets: Offsets, value: Operand) -> None:
-        """Replace memory at these offsets by its bitwise or with a block."""
-        self._update("or", offsets, value)
-
-    def atomic_xor(self, offsets: Offsets, value: Operand) -> None:
-        """Replace memory at these offsets by its bitwise exclusive or with a block."""
-        self._update("xor", offsets, value)
-
     def gather(self, x_offsets: Tensor, y_offset: Operand) -> Tensor:
         """Return one row of the array for each offset, from the column `y_offset` on; outside it is the padding."""
         pointer, mask = self._rows(x_offsets, y_offset)
@@ -144,14 +120,23 @@ class Descriptor(BlockPointer):
         inside = functools.reduce(logical_and, (rows >= 0, rows < self.sizes[0], columns >= 0, columns < self.sizes[1]))
         return self.base + _as_offset(rows) * self.strides[0] + columns * self.strides[1], inside
 
-    def _update(self, name: str, offsets: Offsets, value: Operand) -> None:
-        """Apply an atomic to memory at these offsets; elements outside of the array are dropped."""
-        pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
-        update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
-
     def _at(self, offsets: Offsets) -> Descriptor:
         """Return the block pointer at these offsets."""
         return dataclasses.replace(self, offsets=tuple(map(_as_offset, offsets)))
+
+
+def _atomic(name: str) -> Callable[[Descriptor, Offsets, Operand], None]:
+    """Return the method that applies an atomic to a block of memory; elements outside of the array are dropped."""
+
+    def operate(self: Descriptor, offsets: Offsets, value: Operand) -> None:
+        pointer, mask = _address(self._at(offsets), range(len(self.block_shape)))
+        update(name, pointer, broadcast(value, self.block_shape), mask, "relaxed")
+
+    return operate
+
+
+for _name in ("add", "max", "min", "and", "or", "xor"):
+    setattr(Descriptor, f"atomic_{_name}", _atomic(_name))
 
 
 def _as_offset(value: Operand) -> Tensor:
