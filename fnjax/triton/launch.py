@@ -266,8 +266,9 @@ class Launch:
     def __init__(
         self, source: Source, grid: Shape, parameters: Bound, arrays: int, stored: tuple[int, ...], options: Options
     ) -> None:
-        self.source, self.grid, self.parameters = source, grid, parameters
-        self.arrays, self.stored, self.options = arrays, stored, options
+        self.source, self.grid, self.arrays, self.options = source, grid, arrays, options
+        self.parameters: Mapping[str, tuple[str, Any]] = parameters
+        self.stored: Sequence[int] = stored
         values = tuple((p, kind, type(v), repr(v) if types.is_number(v) else v) for p, (kind, v) in parameters.items())
         self._key = source, grid, values, arrays, stored, options
 
@@ -334,7 +335,7 @@ class Launch:
             else:
                 plain_ = parameter in self.source.constants or not types.is_number(value)
                 names[parameter] = value if plain_ else as_tensor(value)
-        for parameter, (kind, value) in reversed(self.parameters.items()):  # members come after what holds them
+        for parameter, (kind, value) in reversed([*self.parameters.items()]):  # members come after what holds them
             if kind == "container":
                 names[parameter] = value.filled(names)
         return {parameter: names[parameter] for parameter in self.source.parameters}
