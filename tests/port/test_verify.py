@@ -19,7 +19,8 @@ from fnjax.port.compare.values import Made
 from fnjax.port.verify import Job, Verdict, verify
 from fnjax.port.verify.calls import read_arguments
 from fnjax.port.verify.candidates import Options
-from fnjax.port.verify.hints import read_hints
+from fnjax.port.verify.hints import Hints, read_hints
+from fnjax.port.verify.searching import _vary_recipe
 from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
 
@@ -190,9 +191,9 @@ def test_right_ports_are_verified(name, tmp_path):
     assert not unseen, verdict
 
 
-# Mistakes that no call tells from the port: the gradient of what is marked is zero, what is constant stays so, and
-# PyTorch takes what forward computed for constant.
-EQUIVALENT = {"Branch": ["stop more", "stop more"], "Pair": ["sign"], "Held": ["stop more"]}
+# Mistakes that no call tells from the port: the gradient of what is marked is zero, what is constant stays so,
+# PyTorch takes what forward computed for constant, and Branch takes matrices only.
+EQUIVALENT = {"Branch": ["literal", "literal", "stop more", "stop more"], "Pair": ["sign"], "Held": ["stop more"]}
 
 
 @parity
@@ -212,6 +213,44 @@ def test_mistakes_differ(name, tmp_path):
             found.append((mutant.kind, mutant.text.splitlines()[mutant.line - 1].strip()))
     assert kinds
     assert [kind for kind, _ in found] == EQUIVALENT.get(name, []), found
+
+
+WEIGHTED = """\
+class Weighted(Function):
+    @staticmethod
+    def forward(ctx, x, weights):
+        ctx.save_for_backward(x, weights)
+        return x**2 * weights
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, weights = ctx.saved_tensors
+        return grad * 2 * x * weights, (x**2 * grad).sum(-1, keepdim=True)
+"""
+
+
+@parity
+@needs_torch
+def test_an_argument_with_a_gradient_is_not_drawn_as_integers_only(tmp_path):
+    """Backward returns one weight a row, so that real weights need that shape; integers of any shape pass."""
+    port = port_source(HEAD + WEIGHTED).code
+    assert verified(WEIGHTED, "Weighted", folder=tmp_path).status == "verified"
+    saved = "x, weights = ctx.saved_tensors\n"
+    assert saved in port
+    wrong = port.replace(saved, f"{saved}        weights = jax.lax.stop_gradient(weights)\n")
+    verdict = verified(
+        WEIGHTED,
+        "Weighted",
+        f"import jax\n{wrong}".replace("from __future__ import annotations\n", ""),
+        folder=tmp_path,
+    )
+    assert (verdict.status, "second derivative of argument" in verdict.reason) == ("differs", True), verdict
+
+
+def test_each_argument_is_varied_before_a_third_value_of_one():
+    """A flag after a parameter with many likely values has its other value among the first calls."""
+    options = [Options(Hints("count", "int"), fnjax.torch), Options(Hints("flag", "bool"), fnjax.torch)]
+    assert [*_vary_recipe((2, True), options)][:2] == [(3, True), (2, False)]
 
 
 @parity

@@ -72,7 +72,8 @@ class Search:
             recipe = list(found.call.recipe)
             if i >= len(recipe) or not isinstance(recipe[i], Array) or recipe[i].kind not in {"index", "mask", "order"}:
                 continue
-            for shape in dict.fromkeys(r.shape for r in [recipe[i], *recipe] if isinstance(r, Array)):
+            shapes = [r.shape for r in [recipe[i], *recipe] if isinstance(r, Array)]
+            for shape in dict.fromkeys([*shapes, *itertools.chain.from_iterable(map(_derive_shapes, shapes))]):
                 made = [*recipe[:i], Array(shape), *recipe[i + 1 :]]
                 tried = self.calls(draw_call(made, found.call.seed, found.call.argnums))
                 if not (tried.problem or tried.weak):
@@ -152,13 +153,15 @@ def _is_of_same_sort(value: Any, found: Any, option: Options) -> bool:
 
 def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]:
     """Yield recipes with one argument, size, rank or kind changed."""
+    others = []
     for i, (given, option) in enumerate(zip(recipe, options, strict=False)):
-        if not isinstance(given, Array):
-            for value in [*option.likely[:8], *option.other[:4]]:
-                if repr(value) != repr(given):
-                    yield (*recipe[:i], value, *recipe[i + 1 :])
-        elif any(v is None for v in option.likely):
-            yield (*recipe[:i], None, *recipe[i + 1 :])
+        if isinstance(given, Array):
+            values = [None] if any(v is None for v in option.likely) else []
+        else:
+            values = [v for v in [*option.likely[:8], *option.other[:4]] if repr(v) != repr(given)]
+        others.append([(*recipe[:i], value, *recipe[i + 1 :]) for value in values])
+    for row in itertools.zip_longest(*others):  # another value of each first, then a third: a flag has only two
+        yield from (made for made in row if made is not None)
     for sizes in ({2: 3, 3: 5, 4: 6, 5: 7, 6: 8}, {2: 4, 3: 2, 4: 3, 5: 4}, {3: 1}, {2: 1}, {4: 1}):
         yield tuple(_resize_part(r, sizes) for r in recipe)
     rank = max((len(r.shape) for r in recipe if isinstance(r, Array)), default=0)
