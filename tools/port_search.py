@@ -4,8 +4,8 @@
 
 The mistakes of port_mutants.py are put into the ports of port_corpus.py, one at a time: `--count` of
 them are drawn with a seed from all sites in the ports that agree with PyTorch, and each mutant is verified like a port.
-One that agrees is verified again, longer and with another seed: it differs later, or agrees still, and is equivalent if that
-many calls agree. Read those that do not differ: the port itself may differ later, and what agrees may be equivalent.
+One that agrees is verified again, longer and with another seed: it differs later, or agrees still, and is equivalent if
+that many calls agree. Read those that do not differ: the port itself may differ later, what agrees may be equivalent.
 """
 
 from __future__ import annotations
