@@ -49,6 +49,16 @@ def test_lines_with_another_meaning(tmp_path, capsys):
         assert write in text
 
 
+def test_a_folder_is_its_files(tmp_path, capsys):
+    """All Python files below a folder are read, but not those below a hidden one."""
+    for folder in ("a/b", ".venv", "a/.git"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "layers.py").write_text(SOURCE)
+    assert main(["lint", str(tmp_path)]) == 1
+    read = {line.split(":")[0] for line in capsys.readouterr().out.splitlines()}
+    assert read == {str(tmp_path / "a/b/layers.py")}
+
+
 @pytest.mark.parametrize("text", ["import torch\nfrom torch.autograd import Function\n", "import jax\n"])
 def test_other_files_are_not_read(text, tmp_path, capsys):
     """PyTorch source means what PyTorch means, and a file without fnjax has no Functions."""

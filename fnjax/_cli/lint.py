@@ -30,12 +30,12 @@ def add(commands: Any) -> None:
         "with one, 2 if a file cannot be read.",
         epilog="example: fnjax lint layers.py",
     )
-    parser.add_argument("files", nargs="+", metavar="FILE", help="a Python file")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a Python file, or a folder: all that are below it")
     parser.set_defaults(run=_run_lint)
 
 
 def _run_lint(options: argparse.Namespace) -> int:
-    found = {name: lint(name) for name in options.files}
+    found = {name: lint(name) for given in options.files for name in _list_files(given)}
     lines = [line for of_file in found.values() for line in of_file or ()]
     print("\n".join(lines), end="\n" * bool(lines))
     for name in filter(is_pytorch_file, found):
@@ -46,6 +46,14 @@ def _run_lint(options: argparse.Namespace) -> int:
         what = read[0] if len(read) == 1 else f"{len(read)} files" if read else "no file"
         print(f"note: Functions of fnjax read in {what}: nothing to report", file=sys.stderr)
     return int(bool(lines))
+
+
+def _list_files(given: str) -> list[str]:
+    """Return a file, or the Python files below a folder but those below hidden ones."""
+    if not Path(given).is_dir():
+        return [given]
+    below = sorted(Path(given).rglob("*.py"))
+    return [str(path) for path in below if not any(p.startswith(".") for p in path.relative_to(given).parts)]
 
 
 def lint(name: str) -> list[str] | None:
