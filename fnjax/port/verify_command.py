@@ -14,7 +14,7 @@ from typing import Protocol
 
 from fnjax._cli.call import UsageError
 from fnjax._progress import make_progress
-from fnjax.port.compare.reference import REFERENCES, choose_reference
+from fnjax.port.compare.reference import PYTORCH, REFERENCES, choose_reference
 from fnjax.port.verify import Verdict
 
 SECONDS = 20.0
@@ -45,12 +45,14 @@ def add_search(parser: argparse._ActionsContainer) -> None:
 
 
 def check_search(options: argparse.Namespace) -> None:
-    """Put the reference into `against` and the time into `seconds`, as given or by default.
+    """Put the reference into `against` and the time into `seconds`, as given or by default; say if it is not PyTorch.
 
     Raises:
         UsageError: if they cannot be used.
     """
     try:
+        if options.against is None and choose_reference(None) != PYTORCH:
+            print("note: PyTorch is not installed: the reference is fnjax.torch", file=sys.stderr)
         options.against = choose_reference(options.against)
     except ImportError as e:
         raise UsageError(f"--against {options.against}: {e}") from e

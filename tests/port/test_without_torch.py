@@ -18,7 +18,7 @@ from fnjax.port.verify import Job
 from fnjax.port.verify.verification import verify_class
 from tests.port.test_verify import HEAD, OWN, SWISH
 
-NOTE = "PyTorch is not installed: compared with fnjax.torch"
+NOTE = "compared with fnjax.torch"
 DROP = """
 class Drop(Function):
     @staticmethod
@@ -115,7 +115,8 @@ def test_ports_are_verified(tmp_path, capsys, monkeypatch):
     (tmp_path / "swish_torch.py").write_text(HEAD + SWISH)
     options = ["-o", "swish.py", "--verify", "--seconds", "4", "--report", "report.json"]
     assert main(["port", "swish_torch.py", *options]) == 0
-    first, said = capsys.readouterr().err.split("\n", 1)
+    note, first, said = capsys.readouterr().err.split("\n", 2)
+    assert note == "note: PyTorch is not installed: the reference is fnjax.torch"
     assert first == "comparing a class: up to 4 seconds of processor time each (--seconds)"
     assert said.startswith("Swish: verified: ")
     assert f"lines run: 6 of 6; {NOTE}" in said

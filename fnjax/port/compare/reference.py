@@ -62,9 +62,7 @@ def describe_reference(against: str) -> str:
         >>> describe_reference("pytorch")
         ''
     """
-    if against == PYTORCH:
-        return ""
-    return f"{'' if is_installed() else 'PyTorch is not installed: '}compared with fnjax.torch"
+    return "" if against == PYTORCH else "compared with fnjax.torch"
 
 
 def make_reference(asked: str | None) -> Reference:
