@@ -79,14 +79,12 @@ def load(target: str) -> Any:
         if "" not in sys.path:
             sys.path.insert(0, "")  # as `python -m` does
         return importlib.import_module(target)
-    path, level = Path(target).absolute(), 0
+    path = Path(target).absolute()
     if not path.is_file():
         raise ImportError(f"there is no file {target!r}")
-    with contextlib.suppress(OSError, SyntaxError, ValueError):  # which the import raises, too
-        level = max(
-            (n.level for n in ast.walk(ast.parse(path.read_bytes())) if isinstance(n, ast.ImportFrom)), default=0
-        )
-    if level:
+    if level := find_import_level(path.read_bytes()):
+        if level >= len(path.parents):
+            raise ImportError(f"{target} imports relatively from {level} folders above, and is not below so many")
         return import_below(path, path.parents[level])
     loader = _Loader(path.stem, target)
     spec = importlib.util.spec_from_file_location(path.stem, target, loader=loader)
@@ -94,6 +92,13 @@ def load(target: str) -> Any:
     module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+def find_import_level(text: str | bytes) -> int:
+    """Return from how many folders above a source imports relatively at most: 2 for `from ..layers import Swish`."""
+    with contextlib.suppress(SyntaxError, ValueError):  # which the import raises, too
+        return max((n.level for n in ast.walk(ast.parse(text)) if isinstance(n, ast.ImportFrom)), default=0)
+    return 0
 
 
 def read_argnums(text: str | None) -> list[int] | None:

@@ -14,6 +14,7 @@ import pytest
 
 import fnjax.torch
 from fnjax.__main__ import main
+from fnjax._cli.call import load
 from fnjax.port import port_source
 from fnjax.port.compare.values import Made
 from fnjax.port.verify import Job, Verdict, verify
@@ -469,6 +470,44 @@ def test_a_library_that_is_missing_is_named(tmp_path):
     assert verdict.status == "not tried"
     assert verdict.reason.startswith("what it needs is not installed: ImportError: kernel is not available")
     assert "No module named 'nowhere'" in verdict.reason
+
+
+def test_relative_imports_of_a_port_without_a_place(tmp_path):
+    """A port that is only printed imports what is next to its source, however shallow the temporary folder is."""
+    layers = tmp_path / "package" / "layers"
+    layers.mkdir(parents=True)
+    (tmp_path / "package" / "scales.py").write_text("import torch\n\ndef scale(x):\n    return torch.square(x)\n")
+    text = """\
+import torch
+from ..scales import scale
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return scale(x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, = ctx.saved_tensors
+        return 2 * x * grad
+"""
+    file = layers / "square.py"
+    file.write_text(text)
+    port = port_source(text)
+    assert "from ..scales import scale" in port.code
+    verdict = verify(Job(str(file), text, "Square", port=port.code, seconds=20.0, enough=10))
+    assert verdict.status == "verified", verdict
+
+
+def test_imports_from_above_the_top(tmp_path):
+    """A file that is not below as many folders as it imports from raises an ImportError that says so."""
+    file = tmp_path / "deep.py"
+    file.write_text(f"from {'.' * 60}layers import Swish\n")
+    with pytest.raises(
+        ImportError, match=r"deep\.py imports relatively from 60 folders above, and is not below so many"
+    ):
+        load(str(file))
 
 
 def test_a_file_beside_it_is_not_torch(tmp_path):

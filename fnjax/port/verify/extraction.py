@@ -154,6 +154,8 @@ class Part(types.ModuleType):
         """Return the part for a module of the same package; None for another library's."""
         first = module.split(".", maxsplit=1)[0]
         package = find_package(self.path)
+        if level > len(self.path.parents):
+            raise ImportError(f"{self.path.name} is not below {level} folders")
         if level:
             place = self.path.parents[level - 1]
         elif package is not None and first == package.name:

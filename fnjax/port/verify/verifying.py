@@ -17,6 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any
 
+from fnjax._cli.call import find_import_level
 from fnjax.port.compare.reference import PYTORCH, choose_reference, describe_reference
 from fnjax.port.verify.record import MORE_TIME, NOT_TRIED, REMEDY, VERIFIED, WAITING, Job, Verdict
 
@@ -44,7 +45,7 @@ def verify(job: Job, *, progress: Progress | None = None, cancelled: threading.E
         if not (job.path.endswith(".py") and Path(job.path).is_file()):  # standard input, or a notebook
             job = replace(job, path=str(Path(folder, "source.py")))  # TorchScript needs a file that it can read
             Path(job.path).write_text(job.text, "utf-8")
-        file = Path(folder, f"{Path(job.path).stem or 'port'}_jax.py")
+        file = _mirror_packages(job, Path(folder)) / f"{Path(job.path).stem or 'port'}_jax.py"
         file.write_text(job.port, "utf-8")
         job = replace(job, place=job.place or str(file), against=against)
         for _ in range(RESTARTS):
@@ -61,6 +62,21 @@ def verify(job: Job, *, progress: Progress | None = None, cancelled: threading.E
     if against == PYTORCH:
         return verdict
     return replace(verdict, against=against, notes=(*verdict.notes, describe_reference(against)))
+
+
+def _mirror_packages(job: Job, folder: Path) -> Path:
+    """Return a folder for a port in which its relative imports find the files that they find next to the source."""
+    own = bool(job.place) or Path(job.path).parent == folder  # it has a place, or its source has none
+    level = 0 if own else find_import_level(job.port)
+    packages = [*reversed(Path(job.path).absolute().parents[:level])]
+    for package in packages:
+        folder /= package.name or "root"
+        folder.mkdir()
+    for package, made in zip(reversed(packages), (folder, *folder.parents), strict=False):
+        for entry in package.iterdir():
+            if entry.name != "__init__.py" and not (made / entry.name).exists():
+                (made / entry.name).symlink_to(entry)
+    return folder
 
 
 class _Run:
