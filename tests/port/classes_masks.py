@@ -257,4 +257,24 @@ class MasksOnCtx(Function):
         return g, None
 """,
     ),
+    "MaskOfShape": (  # a mask made of a shape, which has not this shape; arrays that take another's
+        "randn(2, 2), randn(4)",
+        """
+class MaskOfShape(Function):
+    @staticmethod
+    def forward(ctx, x, flat):
+        rows = torch.tensor(x.shape) > torch.tensor([1, 2])
+        y = x.clone()
+        y[rows] = 0
+        z = flat.view_as(x) * 1
+        z[x > 0] = 2
+        w = flat.reshape(x.shape) * 3
+        w[x < 0] = 4
+        return y + z * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, g.reshape(-1)
+""",
+    ),
 }

@@ -44,7 +44,7 @@ def describe_result(ev: Evaluator, node: cst.BaseExpression, bound: Bound, rende
     scalar = overload.of_data and isinstance(bound.read_literal("data"), (int, float))
     single = (overload.each and tensors and not sized) or (bound.operation.first.total and len(values) == 1) or scalar
     rank = 0 if single else sized[0].rank if same else None
-    like = sized[0].like if same else _find_shape_mark(ev, bound.values.get("size") or bound.values.get("data"))
+    like = sized[0].like if same else _find_shape_mark(ev, bound)
     memref = _find_result_memref(ev, node, bound, rendered, first, dtype, exact)
     one = Value("tensor", dtype, rank, memref=memref, like=like or ev.mark_shape(node), exact=exact)
     one = replace(one, rows=_find_rows(bound, first, tensors))
@@ -88,9 +88,12 @@ def _find_dtype_class(ev: Evaluator, bound: Bound, first: Value) -> str:
     return "unknown" if "unknown" in kinds else next((k for k in _WIDENING if k in kinds), "unknown")
 
 
-def _find_shape_mark(ev: Evaluator, size: cst.BaseExpression | None) -> str:
-    """Return the mark of the tensor whose size is given: `torch.zeros(x.size())`."""
-    name = "shape"
+def _find_shape_mark(ev: Evaluator, bound: Bound) -> str:
+    """Return the mark of the tensor whose shape the result takes: `torch.zeros(x.size())`, `y.view_as(x)`."""
+    if str(bound.overload.template).endswith("other.shape)"):
+        return ev.port(bound.values["other"]).value.like
+    names = ("size", "shape") if bound.overload.of_data else ("size", "shape", "data")  # torch.Tensor(x.shape)
+    size, name = next((bound.values[n] for n in names if n in bound.values), None), "shape"
     if isinstance(size, cst.Call) and not size.args:
         size, name = size.func, "size"
     named = isinstance(size, cst.Attribute) and size.attr.value == name
