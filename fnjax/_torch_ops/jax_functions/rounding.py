@@ -2,8 +2,6 @@
 # mypy: ignore-errors
 """Functions that expressions of the table call, and that ports copy: differences, quotients, means and roots that round as PyTorch's."""
 
-import math
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -29,11 +27,11 @@ def _quotient(a, b):
     XLA multiplies by 1 / b where b is a constant or is broadcast, and rewrites x / s / t and 1 / sqrt(x).
     """
     own = jnp.result_type(a, b)
-    is_power = isinstance(b, (int, float)) and abs(math.frexp(b)[0]) == 0.5  # of two: its reciprocal is exact
-    if is_power or not jnp.issubdtype(own, jnp.floating):
+    if not jnp.issubdtype(own, jnp.floating):
         return a / b
-    a = _opaque(jnp.asarray(a, own))
-    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), _opaque(b))  # nothing is, but XLA does not know that
+    bits = jnp.finfo(own)
+    a, b = (jax.lax.reduce_precision(jnp.asarray(v, own), bits.nexp, bits.nmant) for v in (a, b))
+    return a / jnp.where(a < -jnp.inf, jax.lax.stop_gradient(a), b)  # nothing is, but XLA does not know that
 
 
 def _mean(x, axis=None, keepdims=False, dtype=None, where=None):
