@@ -18,9 +18,9 @@ from fnjax.port.torch import (
     bind_call,
     find_operation,
     make_tuple,
-    support,
     unparse,
 )
+from fnjax.port.torch.specialised import specialise
 from tests.port.operations_inputs import INPUTS
 
 MODULES = {"F": "torch.nn.functional", "torch": "torch"}
@@ -158,9 +158,10 @@ class Translated:
 
     def __init__(self, text, tensors):
         port = Port(tensors)
-        self.text = unparse(cst.parse_expression(text).visit(port))
+        code = cst.SimpleStatementLine([cst.Expr(cst.parse_expression(text).visit(port))])
+        [code], texts, _ = specialise([code], port.needs)
+        self.text = unparse(code).strip()
         self.used, self.traced = port.used, port.traced
-        texts, _ = support(port.needs)
         self.names = {"jax": jax, "jnp": jnp, "np": np, "key": jax.random.key(0)}
         sources = {"math": __import__("math"), "itertools": __import__("itertools")}
         self.names |= sources

@@ -334,8 +334,9 @@ def _sum_to_size(x, shape):
 
 def _squeeze(x, axis):
     """Remove these axes if their size is 1."""
-    axes = (axis,) if isinstance(axis, int) else axis
-    return jnp.squeeze(x, tuple(a for a in axes if x.ndim and x.shape[a] == 1))
+    if isinstance(axis, int):
+        return jnp.squeeze(x, axis) if x.ndim and x.shape[axis] == 1 else x
+    return jnp.squeeze(x, tuple(a for a in axis if x.ndim and x.shape[a] == 1))
 
 
 def _unflatten(x, axis, sizes):

@@ -103,9 +103,11 @@ def _joined(x, place, source, how, include_self):
 
 def _index_write(x, index, source, axis, how="set"):
     """Set slices, or one number, at indices along an axis; or combine them with x: add, multiply, max, min."""
-    source = jnp.asarray(source, x.dtype)
+    source, moved = jnp.asarray(source, x.dtype), jnp.atleast_1d(x)
+    if axis == 0:
+        return getattr(moved.at[jnp.ravel(index)], how)(source).reshape(x.shape)
     source = jnp.moveaxis(source, axis, 0) if source.ndim else source
-    moved = jnp.moveaxis(jnp.atleast_1d(x), axis, 0).at[jnp.ravel(index)]
+    moved = jnp.moveaxis(moved, axis, 0).at[jnp.ravel(index)]
     return jnp.moveaxis(getattr(moved, how)(source), 0, axis).reshape(x.shape)
 
 

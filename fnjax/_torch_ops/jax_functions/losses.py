@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 def _reduced(loss, reduction):
     """Return the mean or the sum of a loss's elements, or the elements unchanged."""
-    return {"mean": jnp.mean, "sum": jnp.sum, "none": lambda x: x}[reduction](loss)
+    return loss if reduction == "none" else {"mean": jnp.mean, "sum": jnp.sum}[reduction](loss)
 
 
 def _huber(difference, delta):
@@ -52,7 +52,8 @@ def _cross_entropy(logits, target, weight=None, ignore_index=-100, reduction="me
     scale = None if weight is None else weight.reshape((-1,) + (1,) * (logits.ndim - axis - 1))
     scaled = logp if weight is None else logp * scale
     if jnp.issubdtype(target.dtype, jnp.floating):
-        target = target * (1 - label_smoothing) + label_smoothing / classes
+        if label_smoothing:
+            target = target * (1 - label_smoothing) + label_smoothing / classes
         loss = -jnp.sum(scaled * target, axis=axis)
         return jnp.sum(loss) / (logits.size / classes) if reduction == "mean" else _reduced(loss, reduction)
     loss = _nll_loss(logp, target, weight, ignore_index, reduction)

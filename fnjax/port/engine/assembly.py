@@ -15,7 +15,7 @@ from fnjax.port.analysis.expr import TopItem
 from fnjax.port.analysis.program import Program
 from fnjax.port.result import Ported
 from fnjax.port.source.naming import iter_imported
-from fnjax.port.torch import support
+from fnjax.port.torch.specialised import specialise
 
 _MODULES = {"fnjax.triton", "fnjax.triton.language"}
 _OURS = {
@@ -48,10 +48,10 @@ def assemble(
     tree = tree or program.source.tree
     order: dict[cst.CSTNode, int] = {node: i for i, node in enumerate(tree.body)}
     top_items = sorted(top_items, key=lambda u: order[u.origin])
-    body = [s for u in top_items for s in u.made]
-    written = cst.Module([_add_empty_lines(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     read = {n for u in top_items for n in u.list_names_read()}
-    helpers, modules = support({n for u in top_items for n in u.diagnostics.needs} & read)
+    needs = {n for u in top_items for n in u.diagnostics.needs} & read
+    body, helpers, modules = specialise([s for u in top_items for s in u.made], needs)
+    written = cst.Module([_add_empty_lines(s) for s in body], default_indent=tree.default_indent).code.strip("\n")
     axes = list_mesh_axes(top_items)
     bound = {s.name.value for s in body if isinstance(s, (cst.FunctionDef, cst.ClassDef))} | set(helpers)
     asked = (read - bound) | modules | ({"collectives"} if axes else set())

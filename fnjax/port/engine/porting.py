@@ -291,7 +291,8 @@ def _report_undefined(program: Program, top_items: dict[cst.CSTNode, TopItem], c
     bound = {*dir(builtins), *_OF_MODULES, *collect_bound_names(code)}
     for top_item in top_items.values():
         run = {n for s in top_item.made for n in list_run(s)}  # before the block is
-        missing = {n for n in top_item.list_names_read() - bound if n in run or not stays_pytorch(program, n)}
+        read = top_item.list_names_read() - bound - top_item.diagnostics.needs
+        missing = {n for n in read if n in run or not stays_pytorch(program, n)}
         if missing and not any(f.severity == "error" for f in top_item.diagnostics.findings):
             message = f"the port has no {', '.join(sorted(missing))}, which this reads"
             top_item.diagnostics.findings.append(Finding(*program.source.locate(top_item.origin), "unknown", message))

@@ -256,7 +256,8 @@ class TemplateFiller(Rewriter):
         filled = updated_node.value
         if isinstance(value, cst.Name) and filled is not value:
             filled = drop_parentheses(filled)
-        return replace_parts(updated_node, keyword=keyword, value=bracket(filled, 1))
+        alone = isinstance(value, cst.GeneratorExp)  # it needs none of its own
+        return replace_parts(updated_node, keyword=keyword, value=filled if alone else bracket(filled, 1))
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Open starred tuples, and drop the last comma."""
