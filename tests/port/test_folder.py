@@ -126,8 +126,7 @@ def test_helpers_of_other_files_are_followed(package, capsys):
     common, swish = (out / "helpers/common.py").read_text(), (out / "swish.py").read_text()
     assert common.partition("\n")[2].startswith('# Licence\n"""Helpers."""\n')
     assert "unused" not in common
-    for name in ("EPS", "scale_", "smooth as soft"):
-        assert f"from .helpers.common import {name}\n" in swish
+    assert "from .helpers.common import EPS, scale_, smooth as soft\n" in swish
     assert "y = scale_(y, 3.0)" in swish  # it writes to its argument, as its own file says
     assert "__" not in swish.partition(OPENING)[0] + common
 

@@ -146,7 +146,7 @@ def _write_imports(
         if name in read & named and name not in have:
             (standard if name == "math" else third).add(line)
     files = {line for name, line in brought.items() if name in read}
-    groups = [future, *(sorted(group, key=_sort_key) for group in (standard, third, files))]
+    groups = [future, *map(_join_imports, (standard, third, files))]
     return "\n\n".join("\n".join(g) for g in groups if g)
 
 
@@ -173,5 +173,13 @@ def _write_from_import(module: str, last: str, name: str) -> str:
     return f"from {module} import {last}" + (f" as {name}" if last != name else "")
 
 
-def _sort_key(line: str) -> tuple[bool, str]:
-    return line.startswith("from "), line
+def _join_imports(lines: Iterable[str]) -> list[str]:
+    """Return imports in order, those from one module in one line as far as that is long enough."""
+    made: list[str] = []
+    for line in sorted(lines, key=lambda line: (line.startswith("from "), line)):
+        module, _, name = line.partition(" import ")
+        if made and name and made[-1].startswith(f"{module} import ") and len(made[-1]) + len(name) < 119:
+            made[-1] += f", {name}"
+        else:
+            made.append(line)
+    return made
