@@ -62,6 +62,32 @@ def test_a_wrong_port_is_found(port, tmp_path):
     assert found["shared"]["gradient 0"] > 0.1
 
 
+LICENCE = """\
+# Software distributed under the License is distributed on an "AS IS" BASIS
+import torch
+
+class Scale(torch.autograd.Function):
+    '''Scale what is distributed.'''
+
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * grad
+"""
+
+
+def test_a_licence_is_no_collective():
+    """Only names in code say that a file uses torch.distributed, not "distributed under the License"."""
+    assert "device_copies" not in port_source(LICENCE).code
+    assert (
+        "device_copies"
+        in port_source(LICENCE.replace("import torch\n", "import torch\nimport torch.distributed\n")).code
+    )
+
+
 SLICED = """\
 import torch
 import torch.distributed as dist

@@ -322,8 +322,8 @@ class Program:
 
     @functools.cached_property
     def collective(self) -> bool:
-        """True if the file uses torch.distributed."""
-        return _COLLECTIVE.search(self.text) is not None
+        """True if the file uses torch.distributed; licences are "distributed" in comments only."""
+        return any(_COLLECTIVE.search(n.value) for n in list_nodes(self.source.tree, cst.Name))
 
     @functools.cached_property
     def mentions(self) -> frozenset[str]:
