@@ -23,6 +23,7 @@ from fnjax.port.known.facts import DTYPE, LIST, PASSED, UNKNOWN, MemRef, Value, 
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.binding import bind_target, find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
+from fnjax.port.tree.located import list_nodes
 
 
 @expression(cst.Tuple, cst.List, general=True)
@@ -148,6 +149,9 @@ def port_literal(ev: Evaluator, node: cst.BaseExpression) -> Expr:
 def port_formatted_string(ev: Evaluator, node: cst.BaseExpression) -> Expr:
     """Translate strings with values in them."""
     made = ev.port_parts(node)
+    shown = (p for p in list_nodes(node, cst.FormattedStringExpression) if p.format_spec)
+    if any(ev.port(p.expression).value.is_tensor for p in shown):
+        ev.report_untraced(node, "a tensor's value is written as text")
     if isinstance(made, cst.FormattedString):
         made = made.with_changes(parts=[_drop_quotes(part, made.quote) for part in made.parts])
     return Expr(made, Value("static"))

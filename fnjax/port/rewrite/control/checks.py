@@ -1,4 +1,4 @@
-"""Checks, and messages about values.
+"""Checks of values.
 
 What: an `if` on a tensor's value that only raises, and an `assert`, run where the value is known.
 Before: `assert x.min() > 0`
@@ -21,7 +21,6 @@ def only_raises(node: cst.If) -> bool:
     return node.orelse is None and all(isinstance(x, cst.Raise) or is_message(x) for x in small)
 
 
-DROPPED = "this message about values is dropped: jax.debug.print shows them, under jit too"
 _LEVELS = frozenset({"debug", "info", "warning", "warn", "error", "critical", "exception", "log"})
 
 
