@@ -4,7 +4,8 @@ What: an `if` on a tensor that only raises runs where the value is known, that i
 Before: `if x.min() < 0: raise ValueError("negative")`
 After: `if not isinstance(check := jnp.min(x) < 0, jax.core.Tracer) and check: raise ValueError("negative")`
 Safety: branches on Python values stay as they are.
-Limits: any other choice by a tensor's value is a finding; its function stays PyTorch, which fnjax.torch runs under jit.
+Limits: any other choice by a tensor's value is a finding, and so is `match`; its function stays PyTorch, which
+fnjax.torch runs under jit.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, list_statements
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Narrowed, Statements, Stop, list_statements
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import PRESENT, Value, join_values
 from fnjax.port.known.state import mark_choice
@@ -156,3 +157,9 @@ def port_assert(ev: Evaluator, node: cst.Assert) -> Statements | None:
     else:
         made = node.with_changes(test=test.node)
     return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
+
+
+@statement(cst.Match, general=True)
+def refuse_match(ev: Evaluator, node: cst.Match) -> Statements | None:
+    """Refuse `match`, which stays PyTorch."""
+    raise Stop(node, "unknown", "`match` is not translated: write it with `if`")
