@@ -446,7 +446,6 @@ REWRITES = {
         "z = torch.zeros_like(x)\nw = z.flatten()\nw[n] = 1\nctx.z = z",
         "z = jnp.zeros_like(x)\nw = z.reshape(-1)\nw = w.at[n].set(1)\nz = w.reshape(z.shape)\nctx.z = z",
     ),
-    "a chain of comparisons": ("z = 0 < x.max() < n", "z = (0 < jnp.max(x)) & (jnp.max(x) < n)"),
     "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "whether gradients are recorded": ("z = torch.is_grad_enabled()", "z = False"),
     "the type of a device": ("z = x.device.type == 'cuda'", "z = False"),

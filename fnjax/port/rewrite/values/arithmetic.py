@@ -4,7 +4,7 @@ What: arithmetic, comparisons and `not`; only what is known of their values is w
 Before: `(x > 0) & m`
 After: `(x > 0) & m`
 Safety: JAX's arrays have PyTorch's operators, with the same promotion of Python numbers.
-Limits: chained comparisons whose middle writes or names something need a Python bool, which runs outside jit only.
+Limits: chained comparisons of tensors need a Python bool, which runs outside jit only.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_answer, parse
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import (
@@ -33,7 +33,6 @@ from fnjax.port.known.facts import (
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
-from fnjax.port.rewrite.values.conditions import negate, port_chained_comparison
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal
@@ -307,8 +306,6 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
         return Expr(ev.port_parts(node), replace(expr.value, number=""))
     made = ev.port_parts(node)
     if isinstance(node.operator, cst.Not):
-        if isinstance(node.expression, cst.BooleanOperation) and expr.value.traced:
-            return ev.port(place_at(ev, negate(node.expression), node))
         if expr.value.is_tensor or (expr.value.origin.mixed and expr.value.dtype != "unknown"):
             value = Value("tensor", "bool", expr.value.rank, number=ev.number_expression(node))
             if expr.value.is_tensor and expr.value.dtype == "bool":
@@ -400,8 +397,6 @@ def _port_sides(ev: Evaluator, node: cst.Comparison) -> Expr:
         if operators[0] in {cst.In, cst.NotIn} and not isinstance(sides[1], (cst.Tuple, cst.List)):
             made = made.with_changes(left=make_hashable(ev, Expr(made.left, operands[0].value)))
         return Expr(made, Value("static", "bool"))
-    if (links := port_chained_comparison(ev, node)) is not None:
-        return ev.port(place_at(ev, links, node))
     if len(operators) > 1 and any(o.value.is_tensor for o in operands):
         ev.report_untraced(node, "a chained comparison of tensors needs a Python bool")
     named = [o for o in operands if o.value.name == "instance:torch.device"]
