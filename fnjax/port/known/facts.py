@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -32,7 +32,6 @@ class Step:
     repeats: bool = field(default=False, compare=False)  # several entries may be one in memory
     gaps: bool = field(default=False, compare=False)  # surely not contiguous
     recoded: bool = field(default=False, compare=False)  # its numbers are not those in memory: `z.imag`
-    pieces: Callable[[int], cst.BaseExpression] | None = field(default=None, compare=False)  # of a row of slices: each
 
     @classmethod
     def make_step(cls, expression: cst.BaseExpression, reads: frozenset[tuple[str, int]]) -> Step:

@@ -67,14 +67,6 @@ def add_up(parts: Sequence[cst.BaseExpression]) -> str:
     return " + ".join([*texts, str(number)] if number or not texts else texts)
 
 
-def multiply(node: cst.BaseExpression, count: int) -> str:
-    """Return the text of an expression times a count."""
-    value = read_literal(node)
-    if type(value) is int:
-        return str(value * count)
-    return unparse(bracket(node, 1)) if count == 1 else f"{count} * {unparse(bracket(node, 12))}"
-
-
 def drop_parentheses(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return the expression without the parentheses that an argument does not need."""
     if isinstance(node, (cst.Tuple, cst.GeneratorExp, cst.Yield)) or len(node.lpar) != 1:

@@ -20,7 +20,6 @@ from fnjax.port.known.facts import (
     Value,
     find_common_dtype,
 )
-from fnjax.port.rewrite.memory.slices import find_pieces, find_slice
 from fnjax.port.torch import MISSING, Bound, Rendered
 from fnjax.port.torch.context import find_dtype_class
 
@@ -209,7 +208,6 @@ def _make_view_step(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> St
     """Return the view that an operation takes of its first argument, as a step of an access path."""
     made = bound.render(0, first=cst.Name(HOLE))
     assert isinstance(made, Rendered)
-    shown = find_slice(ev, bound) or made.expression
-    reads = frozenset(r for r in ev.list_reads(node) if r[0] in find_names(shown))
+    reads = frozenset(r for r in ev.list_reads(node) if r[0] in find_names(made.expression))
     recoded = bound.overload.recoded or bound.find_role("size") == "dtype"  # `x.view(torch.int32)`
-    return replace(Step.make_step(shown, reads), pieces=find_pieces(ev, bound), recoded=recoded)
+    return replace(Step.make_step(made.expression, reads), recoded=recoded)

@@ -284,25 +284,14 @@ def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseE
     match [s.expression for s in steps], new:
         case [cst.Call(cst.Attribute(cst.Name(), cst.Name("reshape")))], cst.Name():
             return fill("V.reshape(X.shape)", V=new, X=parse(name))
-    if (entry := _find_entry(steps)) is not None:
-        made = TemplateFiller({HOLE: parse(name)}, frozenset()).rewrite(entry)
-        return update_at(cst.ensure_type(made, cst.Subscript), new)
+        case [cst.Subscript(cst.Name(of))], _ if of == HOLE:
+            return update_at(cst.ensure_type(take_view(parse(name), steps), cst.Subscript), new)
     if any(step.recoded for step in steps):
         raise Stop(
             ev.current, "alias", f"this writes to {name!r} through a view that holds other numbers than {name!r} does"
         )
     ev.diagnostics.needs.add("_write")
     return fill("_write(N, lambda a: V, X)", N=parse(name), V=take_view(cst.Name("a"), steps), X=new)
-
-
-def _find_entry(steps: tuple[Step, ...]) -> cst.BaseExpression | None:
-    """Return a view, or a piece of several, as a subscript of HOLE; None if it is not a subscript."""
-    match [s.expression for s in steps]:
-        case [cst.Subscript(cst.Name(name)) as entry] if name == HOLE:
-            return entry
-        case [_, cst.Subscript(cst.Name(), [cst.SubscriptElement(cst.Index(cst.Integer() as index))])]:
-            return steps[0].pieces(index.evaluated_value) if steps[0].pieces else None
-    return None
 
 
 def _check_view_remains(ev: Evaluator, steps: Sequence[Step]) -> None:
