@@ -12,7 +12,7 @@ import libcst as cst
 
 from fnjax.port.source.canonical_names import find_canonical_name
 from fnjax.port.torch import Operation, find_operation, unparse
-from fnjax.port.tree.located import SPACING, list_children, list_nodes, rewrite_statements
+from fnjax.port.tree.located import add_blanks, list_children, list_nodes
 from fnjax.port.tree.locations import locate_nodes
 
 _STARRED = frozenset({"math", "cmath", "numpy", "typing", "functools", "itertools", "operator", "collections"})
@@ -104,7 +104,7 @@ class Source:
         """
         parsed = cst.parse_module(text)
         positions = locate_nodes(parsed)
-        tree = rewrite_statements(parsed, positions, (SPACING,))
+        tree = add_blanks(parsed, positions)
         source = cls(filename, tree, positions, text=text if tree is parsed else "")
         for script in (False, True):
             known = set(source.definitions)  # an import of the file sees these, whatever a script binds to them

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import operator
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, fields
 from functools import cache, lru_cache
 from typing import Any, TypeVar, overload
 
@@ -180,68 +179,31 @@ def _list_node_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
 _KINDS = list_kinds_below((cst.CSTNode,))
 
 
-class Located(cst.CSTTransformer):
-    """A transformer whose new nodes have the positions of the old ones."""
+class _BlankAdder(cst.CSTTransformer):
+    """A transformer that adds a blank wherever a keyword touches a bracket; new nodes have the positions of the old."""
 
     def __init__(self, positions: Positions) -> None:
         super().__init__()
         self.positions = positions
 
     def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # no flattening here
-        """Give the new node the position of the old one, and what is new in it."""
-        made = super().on_leave(original_node, updated_node)
-        assert isinstance(made, cst.CSTNode)
+        blanks = _find_missing_blanks(updated_node)
+        made = updated_node.with_changes(**blanks) if blanks else updated_node
         if original_node in self.positions:
-            self._place_inside(made, self.positions[original_node])
+            self.positions[made] = self.positions[original_node]
         return made
 
-    def _place_inside(self, node: cst.CSTNode, position: tuple[int, int]) -> None:
-        if node not in self.positions:  # below those that are known, all are
-            self.positions[node] = position
-            for child in list_children(node):
-                self._place_inside(child, position)
 
-
-@dataclass(frozen=True, slots=True)
-class EarlyRewrite:
-    """Rewrite of the tree before anything else is read.
-
-    Attributes:
-        kinds: the kinds of nodes that it speaks of.
-        wanted: whether such a node asks for it.
-        rewrite: what takes the place of a statement of the top level that holds one.
-    """
-
-    kinds: frozenset[type[cst.CSTNode]]
-    wanted: Callable[[Any], bool]
-    rewrite: Callable[[Any, Positions], cst.CSTNode]
-
-
-def rewrite_statements(tree: cst.Module, positions: Positions, rewritings: Sequence[EarlyRewrite]) -> cst.Module:
-    """Return the module after several rewritings; each top-level statement is searched once for all of them."""
-    speaking: dict[type[cst.CSTNode], list[EarlyRewrite]] = {}
-    for rewriting in rewritings:
-        for kind in rewriting.kinds:
-            speaking.setdefault(kind, []).append(rewriting)
-    body = []
-    for statement in tree.body:
-        due = {id(r) for n in list_nodes(statement) for r in speaking.get(type(n), ()) if r.wanted(n)}
-        made: Any = statement
-        for rewriting in rewritings if due else ():
-            made = rewriting.rewrite(made, positions) if id(rewriting) in due else made
-        body.append(made)
-    return tree if all(map(operator.is_, body, tree.body)) else replace_parts(tree, body=body)
+def add_blanks(tree: cst.Module, positions: Positions) -> cst.Module:
+    """Return the module with a blank next to each keyword; its new nodes get their positions."""
+    lacking = [any(map(_find_missing_blanks, list_nodes(s))) for s in tree.body]
+    if not any(lacking):
+        return tree
+    body = [s.visit(_BlankAdder(positions)) if lacks else s for s, lacks in zip(tree.body, lacking, strict=True)]
+    return replace_parts(tree, body=body)
 
 
 _SPACED: frozenset[type[cst.CSTNode]] = frozenset({*_KEYWORDS, cst.Yield})
-
-
-class _BlankAdder(Located):
-    """A transformer that adds a blank wherever a keyword touches a bracket."""
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override] # as above
-        blanks = _find_missing_blanks(updated_node)
-        return super().on_leave(original_node, updated_node.with_changes(**blanks) if blanks else updated_node)
 
 
 def _find_missing_blanks(node: cst.CSTNode) -> dict[str, cst.SimpleWhitespace]:
@@ -262,8 +224,3 @@ def _list_usual_blanks(kind: type[cst.CSTNode]) -> list[tuple[str, cst.SimpleWhi
 
 def _is_empty(node: object) -> bool:
     return isinstance(node, cst.SimpleWhitespace) and node.empty
-
-
-SPACING = EarlyRewrite(
-    _SPACED, lambda node: bool(_find_missing_blanks(node)), lambda made, at: made.visit(_BlankAdder(at))
-)
