@@ -4,8 +4,8 @@ What: a `try` stays; of one that imports what the port does without, its handler
 Before: `try: import fast` and `except ImportError: fast = None`
 After: `fast = None`
 Safety: handlers that only print and raise stay as they are, though JAX may not reach them.
-Limits: another handler for a matrix that PyTorch may refuse (cholesky, inv, solve), or for what numbers and checks of
-values raise, is a finding.
+Limits: another handler, around tensors, for what values may raise (a matrix without inverse, a division by zero) is a
+finding.
 """
 
 from __future__ import annotations
@@ -18,51 +18,33 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Statements, find_names, list_statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import Value
-from fnjax.port.rewrite.control.checks import is_message, only_raises
+from fnjax.port.rewrite.control.checks import is_message
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse
 from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
 
-# Functions that PyTorch refuses to compute for the values of some matrices; and those that fail rarely.
-_REFUSING = frozenset({"cholesky", "inverse", "inv", "solve", "lu_solve", "tensorinv", "tensorsolve"})
-_FAILING = frozenset({"svd", "svdvals", "eigh", "eigvalsh", "eig", "eigvals", "symeig", "pinverse", "pinv", "lstsq"})
+# What code raises whatever the values of tensors are.
+_OF_NO_VALUES = frozenset(
+    {
+        "ImportError",
+        "ModuleNotFoundError",
+        "AttributeError",
+        "NameError",
+        "KeyError",
+        "TypeError",
+        "NotImplementedError",
+    }
+)
 
 
-def _note_unraised_values(ev: Evaluator, node: cst.Try) -> None:
-    """Note a handler for values at which PyTorch raises and JAX returns NaN."""
-    raises = all(isinstance(n, cst.Raise) for h in node.handlers for s in h.body.body[-1:] for n in s.children)
-    for call in _list_failing_calls(node):
-        name = _name_method(call)
-        severity = "note" if raises or name in _FAILING else "error"
-        message = f"PyTorch's {name} raises for some matrices, JAX's gives NaN there: this except is not reached"
-        ev.need_values(call, message, severity)
-
-
-def _list_failing_calls(node: cst.Try) -> list[cst.Call]:
-    """Return the calls in a `try` for which PyTorch may raise at some matrices."""
-    return [n for n in list_nodes(node.body, cst.Call) if _name_method(n) in _REFUSING | _FAILING]
-
-
-_OF_NUMBERS = frozenset({"ValueError", "ZeroDivisionError", "OverflowError", "ArithmeticError", "FloatingPointError"})
-_DIVIDING = (cst.Divide, cst.Modulo, cst.FloorDivide)
-
-
-def _note_never_raised(ev: Evaluator, node: cst.Try) -> None:
-    """Note a handler for what Python's numbers or checks raise, where the port has an array."""
-    if all(_only_prints_and_raises(h.body) for h in node.handlers):
-        return
-    kinds = {n for h in node.handlers if h.type for n in find_names(h.type)}
-    checks = [n.test for n in list_nodes(node.body, cst.Assert, cst.If) if isinstance(n, cst.Assert) or only_raises(n)]
-    operands = [n.right for n in list_nodes(node.body, cst.BinaryOperation) if isinstance(n.operator, _DIVIDING)]
-    calls = (n for n in list_nodes(node.body, cst.Call) if n.args and ev.find_name(n.func).startswith("math."))
-    operands += [n.args[0].value for n in calls]
-    with ev.speculate():
-        ev.port_body(node.body)
-        reached = [n for n in checks if ev.port(n).value.traced]
-        reached += [n for n in operands if kinds & _OF_NUMBERS and ev.port(n).value.origin.python]
-    for n in reached[:1]:
-        ev.need_values(n, "this raises for values, and an array does not: the except is not reached under jit")
+def _report_unraised(ev: Evaluator, node: cst.Try) -> None:
+    """Report a handler for what PyTorch raises at some values: JAX computes on, with NaN or with another number."""
+    caught = [h.type for h in node.handlers if not _only_prints_and_raises(h.body)]
+    some = any(kind is None or not find_names(kind) <= _OF_NO_VALUES for kind in caught)
+    read = (ev.state.variables.get(name) for name in find_names(node.body))
+    if some and any(value is not None and value.traced for value in read):
+        ev.report_untraced(node, "this except is for what values raise, and JAX raises nothing")
 
 
 _WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
@@ -102,10 +84,6 @@ def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
     return isinstance(small[-1], cst.Raise) and all(is_message(x) for x in small[:-1])
 
 
-def _name_method(node: cst.Call) -> str:
-    return node.func.attr.value if isinstance(node.func, cst.Attribute) else unparse(node.func)
-
-
 def _only_answers(ev: Evaluator, node: cst.Try) -> bool:
     """Return whether the block returns True or False, as the port knows, and so raises nothing (queries of GPUs)."""
     if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in list_nodes(node.body)):
@@ -130,9 +108,7 @@ def port_try(ev: Evaluator, node: cst.Try) -> Statements | None:
         return without
     if _only_answers(ev, node):
         return ev.port_block(list_statements(node.body))
-    if node.handlers:
-        _note_unraised_values(ev, node)
-        _note_never_raised(ev, node)
+    _report_unraised(ev, node)
     raising = [h.body for h in node.handlers if _only_prints_and_raises(h.body)]
     with ev.enter_branch(node.body, raising):
         tried = ev.evaluate_branch(node.body)
