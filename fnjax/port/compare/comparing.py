@@ -14,7 +14,7 @@ from fnjax.port.compare.entries import compare_entries, find_differing
 from fnjax.port.compare.in_jax import Port, is_as_is
 from fnjax.port.compare.record import TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, Reference, describe_reference, make_reference
-from fnjax.port.compare.values import Inputs, Results, Values, add_written, is_inexact
+from fnjax.port.compare.values import Inputs, Results, Values, is_inexact
 from fnjax.port.result import KEYS
 
 MODES = ("eager", "jit")
@@ -149,22 +149,6 @@ def find_key(original: Any, ported: Any) -> str:
     """Return the name of the port's last argument if it is a key that the original lacks; else an empty text."""
     theirs, ours = (list(inspect.signature(c.forward).parameters) for c in (original, ported))
     return ours[-1] if len(ours) == len(theirs) + 1 and ours[-1] in KEYS else ""
-
-
-def add_buffers(original: Any, ported: Any) -> Callable[..., Any]:
-    """Return the original's apply with arguments that it writes to, and the port returns, after its results.
-
-    The port's backward then has further parameters, named `_running_mean` after the inputs of forward.
-    """
-    apply: Callable[..., Any] = original.apply
-    if getattr(ported, "backward", None) is None:  # as of a custom operator
-        return apply
-    inputs = list(inspect.signature(original.forward).parameters)
-    theirs, ours = (list(inspect.signature(c.backward).parameters) for c in (original, ported))
-    further = [n.removeprefix("_") for n in ours[len(theirs) :]]
-    if not further or ours[: len(theirs)] != theirs or not {*further} <= {*inputs}:
-        return apply
-    return add_written(apply, [inputs.index(n) - 1 for n in further])
 
 
 def _list_notes(

@@ -97,7 +97,7 @@ class Routine:
         draws: whether it draws random numbers.
         writes: the parameters whose memory it writes to.
         flags: for such a parameter the parameter without which it does not: `if inplace:` is around all its writes.
-        gives: those of them that the port returns, where the source returns nothing, or after its results.
+        gives: those of them that a helper returns in the port, where the source returns nothing, or after its results.
         only_result: True or False, where it returns nothing else.
         hands: whether a caller reads what it writes to next to what it returns.
     """

@@ -18,7 +18,7 @@ import fnjax.torch
 from fnjax._cli.call import UsageError, load
 from fnjax._cli.target import is_pytorch_file
 from fnjax._function.function import Function
-from fnjax.port.compare.comparing import Comparing, add_buffers, find_key
+from fnjax.port.compare.comparing import Comparing, find_key
 from fnjax.port.compare.in_jax import is_as_is
 from fnjax.port.compare.record import RANDOM, TOLERANCES, Comparison, Entry
 from fnjax.port.compare.reference import FNJAX_TORCH, make_reference
@@ -139,7 +139,7 @@ def find_port(job: Job) -> Any:
 def make_comparing(job: Job, theirs: Any, ours: Any) -> Comparing:
     """Return the comparison of a class or operator with its port."""
     options = {"key": find_key(theirs, ours), "second": job.second, "against": job.against, **job.options}
-    apply = make_values(add_buffers(theirs, ours), make_reference(job.against).torch, theirs)
+    apply = make_values(theirs.apply, make_reference(job.against).torch, theirs)
     return Comparing(apply, ours.apply, **options)
 
 

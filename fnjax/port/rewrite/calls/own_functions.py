@@ -108,9 +108,6 @@ def _port_apply(ev: Evaluator, node: cst.Call, cls: Class | None) -> Expr:
     forward = ev.program.find_method(cls, "forward") if cls else None
     if forward is not None:
         _report_written_inputs(ev, node, forward)
-        if forward.gives:
-            message = f"{unparse(node.func)} returns {', '.join(forward.gives)} after its results: take them from there"
-            raise Stop(node, "in-place", message)
         if ev.program.draws_random_numbers(forward):
             made = _pass_key(ev, node, made)
     if cls and isinstance(node.func, cst.Attribute):

@@ -1,12 +1,12 @@
 """Functions.
 
 What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
-reads any more is dropped; a helper that writes to what it is given returns it; buffers that forward writes to, as
-running statistics, come after its results, with a note; what draws random numbers takes a key.
+reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
-Limits: a helper that writes to an argument and returns something else is a finding.
+Limits: a helper that writes to an argument and returns something else is a finding, and so is a forward that writes to
+a buffer, as running statistics.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import LIST, MemRef, Value, rename_storages
 from fnjax.port.known.state import State
 from fnjax.port.rewrite.calls.own_functions import note_filled_around
-from fnjax.port.rewrite.functions.buffers import find_buffers, return_also, take_gradients
 from fnjax.port.rewrite.functions.decorators import port_decorators
 from fnjax.port.rewrite.functions.grad_mode import switches_gradients_off
 from fnjax.port.rewrite.functions.keys import add_key, draws_beside, insert_at_top
+from fnjax.port.rewrite.functions.returns import return_also
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
@@ -66,9 +66,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
     routine.views = _find_viewed_parameter(ev.returns)
     if routine.owner is not None and ev.kept:
         routine.owner.keep_on_ctx(routine.role, dict(ev.kept))
-    if routine.role in {"forward", "helper"}:
-        if routine.role == "forward" and (routine.writes or routine.gives):
-            routine.gives = find_buffers(ev, routine)
+    if routine.role == "forward":
         _note_written_inputs(ev, routine)
     traversed = routine.owner is not None and routine.owner.containers
     if routine.role == "forward" and any(map(_has_nested_tensors, ev.returns)) and not traversed:
@@ -111,11 +109,6 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
         changes["returns"] = annotation
     made = node.with_changes(**changes) if changes else node
     made = _return_mutated(ev, routine, made)
-    if routine.role == "forward" and routine.gives and made is not node:
-        made = made.with_changes(body=return_also(made.body, routine.gives, _returns_several(ev)))
-    forward = program.find_method(routine.owner, "forward") if routine.owner and routine.role == "backward" else None
-    if forward is not None and forward.gives:
-        made = take_gradients(made, forward.gives)
     if ev.derived and any(outer.find_name(d).startswith("torch.jit.script") for d in decorators):
         for name in _list_scripted_numbers(routine):
             ev.diagnostics.imports.add("jax")
@@ -222,8 +215,6 @@ def _is_still_given(ev: Evaluator, routine: Routine, name: str) -> bool:
 
 def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
     """Note or report inputs of forward that PyTorch would have changed for the caller."""
-    if routine.role != "forward":
-        return
     for name in sorted(routine.writes):
         param = next((p for p in routine.parameters if p.name.value == name), None)
         if param is None:
@@ -235,9 +226,6 @@ def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
                 f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
                 "stays as it was",
             )
-        elif name in routine.gives:
-            message = f"forward writes to its input {name!r}: apply returns the new array after its results"
-            ev.note(param, "in-place", message)
         elif any(v.literal is not None for v in ev.returns) and (
             routine.parameters.index(param) - routine.first in ev.program.find_differentiated_inputs(routine)
         ):

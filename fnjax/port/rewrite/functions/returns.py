@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, ends_with_jump, list_statements
 from fnjax.port.analysis.registry import statement
 from fnjax.port.known.facts import TENSOR, Value, list_memrefs
-from fnjax.port.torch import bracket, fill, unparse
+from fnjax.port.torch import bracket, fill, read_literal, unparse
 
 
 @statement(cst.Return, general=True)
@@ -101,3 +101,45 @@ def _stop_gradients(ev: Evaluator, node: cst.BaseExpression, value: Value) -> cs
     if value.literal is None or (given and unparse(node) not in ev.program.list_rebound(ev.routine.node.body)):
         return node
     return fill("jax.lax.stop_gradient(A)", A=node)
+
+
+def return_also(body: cst.BaseSuite, names: tuple[str, ...], several: bool | None) -> cst.BaseSuite:
+    """Return a block that returns variables after its results.
+
+    Args:
+        body: the block.
+        names: the variables.
+        several: whether the results are several; None to keep them one value, whatever it is.
+    """
+    block = body if isinstance(body, cst.IndentedBlock) else cst.IndentedBlock(list_statements(body))
+    made = block.visit(_ReturnAppender(names, several))
+    assert isinstance(made, cst.IndentedBlock)
+    if ends_with_jump(made):
+        return made
+    last = _ReturnAppender(names, several).leave_Return(cst.Return(), cst.Return())
+    return made.with_changes(body=[*made.body, cst.SimpleStatementLine([last])])
+
+
+class _ReturnAppender(cst.CSTTransformer):
+    """`return y` with variables after what is returned."""
+
+    def __init__(self, names: tuple[str, ...], several: bool | None) -> None:
+        super().__init__()
+        self.names, self.several = [cst.Element(cst.Name(n)) for n in names], several
+
+    def visit_FunctionDef(self, node: cst.FunctionDef) -> bool:
+        """Skip functions inside, which return what they did."""
+        return False
+
+    def leave_Return(self, original_node: cst.Return, updated_node: cst.Return) -> cst.Return:
+        """Add the variables to a return."""
+        value = updated_node.value or cst.Name("None")
+        if self.several is None:
+            own: list[cst.BaseElement] = [cst.Element(bracket(value, 1))]
+        elif isinstance(value, cst.Tuple):
+            own = [e.with_changes(comma=cst.MaybeSentinel.DEFAULT) for e in value.elements]
+        else:
+            element = cst.StarredElement(value) if self.several else cst.Element(bracket(value, 1))
+            own = [] if read_literal(value) is None else [element]
+        row = [*own, *self.names]
+        return cst.Return(row[0].value if len(row) == 1 else cst.Tuple(row, lpar=(), rpar=()))
