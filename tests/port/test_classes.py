@@ -56,15 +56,15 @@ ROUNDED = {
     *(("BesselI", "float64"), ("SwiGLU", "float64"), ("NumpySmoothing", "float64"), ("Item", "float64")),
     *(("EntriesCopied", "float64"), ("SeveralEntriesAtOnce", "float64")),
 }
-# The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees, functions of SciPy that
-# JAX has not, types and functions of torch as values that take more than tensors; `match`; numbers that are saved as
-# tensors; gradients that a method takes itself; loops that end on a value; variables that only a traced branch of a
-# loop binds, branches of numbers next to arrays.
+# The porter leaves these to fnjax.torch: layers, distributions, rows that loops write to; trees, functions of SciPy
+# that JAX has not, types and functions of torch as values that take more than tensors; `match`; numbers that are saved
+# as tensors; gradients that a method takes itself; loops that end on a value; variables that only a traced branch of a
+# loop binds, branches of numbers next to arrays; conditions of several tensors; buffers that forward writes to.
 AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel", "Matched", "RunningStatistics"),
+    *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel", "Matched", "RunningStatistics", "CheckedOption"),
     *("Recompute", "Saturated", "RowsOfTheWeight", "PowerIter", "ForBreak", *classes_recomputing.CASES),
 }
 
