@@ -138,17 +138,6 @@ def _make_constant(ev: Evaluator, constant: str) -> cst.BaseExpression:
     return cst.Name(constant) if constant == "AXIS_NAME" else fill("C or AXIS_NAME", C=cst.Name(constant))
 
 
-@expression(cst.Name, only="collective")
-def port_global_group(ev: Evaluator, node: cst.Name) -> Expr | None:
-    """Translate a global variable that holds a group, `_TP_GROUP`, as in Megatron: a constant, as for a getter."""
-    found = ev.program.source.find_definition(node.value) if node.value in ev.program.groups else None
-    if node.value in ev.state.variables or found is None or found.value is None:
-        return None
-    plain = _SUFFIX.sub("", node.value).strip("_").lower()
-    of = re.sub(r"_?(process_)?groups?$", "", plain).upper()
-    return Expr(_make_constant(ev, f"{of}_AXIS_NAME".lstrip("_")), Value("static", name=_AXIS))
-
-
 @expression(cst.Attribute, only="collective")
 def port_group_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
     """Translate `dist.group.WORLD`, `dist.ReduceOp.MAX`, `get_tp_group().world_size`."""

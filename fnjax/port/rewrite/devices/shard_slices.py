@@ -1,17 +1,17 @@
 """Slices that a device takes by its rank.
 
-What: a slice between bounds that differ between devices has a size that the text shows, in reading and in writing; an
-item of a list at the rank is chosen among arrays of one shape.
+What: a slice between bounds that differ between devices has a size that the text shows; an item of a list at the rank
+is chosen among arrays of one shape.
 Before: `x[rank * n : (rank + 1) * n]`, `x.chunk(size)[rank]`
 After: `collectives.varying.window(x, rank * n, n)`, `collectives.varying.entry(chunks, rank)`
 Safety: the size is the difference of the bounds, worked out with the variables that are given once.
-Limits: a size that depends on the rank is a finding; lists of different shapes are an error when the port runs.
+Limits: a size that depends on the rank, and a write to such a slice, are findings; lists of different shapes are an
+error when the port runs.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import libcst as cst
 
@@ -19,7 +19,6 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, make_assi
 from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.devices.outputs import port_argument
-from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.torch import fill, make_list, unparse
 from fnjax.port.torch.expressions import find_names
 from fnjax.port.tree.located import find_small_statement, list_nodes
@@ -94,26 +93,6 @@ def port_set_by_rank(ev: Evaluator, node: cst.Assign) -> Statements | None:
     element = Value("tensor", new.value.dtype, new.value.rank, memref=ev.make_memref(node))
     ev.bind_name(unparse(held), Value("static", name=LIST, element=element), node)
     return [make_assignment(unparse(held), made)]
-
-
-@statement(cst.Assign, cst.AugAssign, only="collective")
-def port_set_window(ev: Evaluator, node: cst.Assign | cst.AugAssign) -> Statements | None:
-    """Translate `x[start:stop] = y` and `x[start:stop] += y`, with bounds that differ between devices."""
-    targets = [node.target] if isinstance(node, cst.AugAssign) else [t.target for t in node.targets]
-    target, value = targets[0], node.value
-    if len(targets) > 1 or not isinstance(target, cst.Subscript):
-        return None
-    base = ev.port(target.value)
-    window = _find_window(ev, target, base)
-    if window is None:
-        return None
-    if isinstance(node, cst.AugAssign):
-        symbol = unparse(node.operator).strip().removesuffix("=")
-        value = fill(f"A {symbol} B", A=target, B=value)
-    check_not_owned(node, base)
-    made = fill("collectives.varying.with_window(A, START, SIZE, NEW, *DIM)", NEW=ev.port(value).node, **window)
-    write_memory(ev, node, base, made, replace(base.value, kind="tensor", number=""))
-    return []
 
 
 def _differs_between_devices(ev: Evaluator, bounds: cst.BaseSlice) -> bool:
