@@ -17,7 +17,6 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_assignment, parse
-from fnjax.port.analysis.expressions import LAUNCHING
 from fnjax.port.analysis.kernels import WRAPPING
 from fnjax.port.analysis.registry import ENTRY, call_of, expression
 from fnjax.port.known.facts import STATIC, UNKNOWN, MemRef, Step, Value
@@ -66,14 +65,6 @@ def port_launch(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
         ev.taking_back = set()
     ev.before[known:] = _merge_assignments(ev.before[known:])
     return expr
-
-
-@call_of("file:", only="kernels")
-def port_kernel_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `kernel(x)`, which Triton allows in kernels only."""
-    if ev.program.is_kernel(name):
-        raise Stop(node, "unknown", f"{unparse(node.func)} is a Triton kernel, which is called here: {LAUNCHING}")
-    return None
 
 
 def _unwrap_kernel(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
