@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 
-from fnjax.port.known.facts import UNKNOWN, Value, join_values, rename_storages
-
-_LOCAL = re.compile(r"\d+:\d+:[\w' ]+(?<! of an object)")  # memory that was taken in the function itself
+from fnjax.port.known.facts import Value, join_values, rename_storages
 
 
 class Bindings(dict[str, Value]):
@@ -72,41 +69,9 @@ class State:
                 older = replace(value.memref, choice=value.memref.choice + "'")
                 self.variables[name] = replace(value, memref=older)
 
-    def find_renamed_memory(self, other: State) -> dict[str, str]:
-        """Return new names for memory of another state: those that the same variables share here.
-
-        After `a, b = b, a` in a loop both variables have memory of another name, and still share none: a name only
-        says which variables share the memory.
-        """
-        pairs = [
-            (old, new)
-            for variable, value in other.variables.items()
-            if (there := value.memref) and (here := self.variables.get(variable, UNKNOWN).memref)
-            if there.certain and here.certain and there.steps == here.steps
-            for old, new in zip(there.storage, here.storage, strict=False)  # one each, as they are certain
-        ]
-        if all(old == new for old, new in pairs):
-            return {}
-        mine = self.variables.storages
-        names: dict[str, str] = {}
-        for old, new in pairs:
-            local = old in mine and all(_LOCAL.fullmatch(s) for s in (old, new))
-            names[old] = new if local and names.get(old, new) == new else old
-        if all(old == new for old, new in names.items()):
-            return {}
-        held = other.variables.storages
-        while True:
-            taken = Counter(names.get(s, s) for s in held)
-            clashing = [s for s, new in names.items() if taken[new] > 1 and s != new]
-            if not clashing:
-                return {s: new for s, new in names.items() if s != new}
-            names |= {s: s for s in clashing}
-
     def join_state(self, other: State) -> None:
         """Join another state into this one, as after an `if`."""
-        renamed = self.find_renamed_memory(other)
-        for name, found in other.variables.items():
-            value = rename_storages(found, renamed) if renamed else found
+        for name, value in other.variables.items():
             mine = self.variables.get(name)
             self.variables[name] = value if mine is None else join_values(mine, value)
         for name, version in other.versions.items():
