@@ -34,8 +34,7 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     if (known := test.answer) is not None:
         return ev.port(node.body if known else node.orelse)
     with ev.enter_conditional():
-        narrowed = _narrow_variable(ev, node.test)
-        body, orelse = (_port_assuming(ev, n, narrowed, i) for i, n in enumerate((node.body, node.orelse)))
+        body, orelse = ev.port(node.body), ev.port(node.orelse)
     ev.need_entries(test.value, body.value, orelse.value)
     value, branch = replace(join_values(body.value, orelse.value), number=""), ev.name_branch(node)
     ev.state.decide_anew(branch)
@@ -47,16 +46,6 @@ def port_conditional_expression(ev: Evaluator, node: cst.IfExp) -> Expr:
     if pure and is_same_text(body.node, orelse.node):
         return Expr(body.node, replace(value, literal=MISSING))  # `x if inplace else x.clone()`
     return Expr(ev.port_parts(node), replace(value, literal=MISSING))
-
-
-def _port_assuming(ev: Evaluator, node: cst.BaseExpression, narrowed: Narrowed, side: int) -> Expr:
-    """Translate one side of `a if c else b`; where `c` narrows a variable that may be None, as what it is there."""
-    value = None if narrowed is None else ev.look_up(narrowed[0])
-    if narrowed is None or value is None or not value.null.optional:
-        return ev.port(node)
-    with ev.open_scope() as variables:
-        variables[narrowed[0]] = narrowed[1][side]
-        return ev.port(node)
 
 
 @statement(cst.If, general=True)

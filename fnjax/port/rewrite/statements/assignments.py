@@ -35,7 +35,7 @@ from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.rewrite.values.context import hides_arrays, is_ctx, name_ctx_attribute
 from fnjax.port.source.naming import iter_imported
-from fnjax.port.source.parameter_inference import describe_parameter, read_annotation
+from fnjax.port.source.parameter_inference import read_annotation
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import is_same_text
 from fnjax.port.tree.located import list_nodes
@@ -74,7 +74,6 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
         return []
     for target in node.targets:
         bind_target(ev, target.target, value, node)
-    _note_uses(ev, node)
     if any(name_ctx_attribute(ev, t.target) for t in node.targets) and hides_arrays(ev, node.value):
         what = unparse(node.targets[0].target)
         ev.report_untraced(node, f"JAX cannot see the arrays inside {what}: keep the arrays on ctx themselves")
@@ -95,33 +94,6 @@ def _check_no_key(ev: Evaluator, node: cst.Assign) -> None:
     inputs = ev.routine.parameters[ev.routine.first].name.value
     if isinstance(node.targets[0].target, cst.Tuple) and unparse(node.value) == inputs:
         raise Stop(node, "random", f"{inputs} has a key as well, as forward draws random numbers: unpack it by index")
-
-
-def _note_uses(ev: Evaluator, node: cst.Assign) -> None:
-    """Note what is unpacked from `*inputs`, which is known by its use, as a parameter is."""
-    star = ev.routine.node.params.star_arg
-    if not isinstance(star, cst.Param):
-        return
-    parts = list(iter_elements(node.value))
-    roots = {unparse(p.value if isinstance(p, cst.Subscript) else p) for p in parts}
-    if roots != {star.name.value}:
-        return
-    for name in ev.program.list_bound(node):
-        kind = describe_parameter(cst.Param(cst.Name(name)), ev.routine.node, ev.program.inference).kind
-        value = ev.state.variables.get(name)
-        if value is not None and value.kind == "unknown" and kind in {"tensor", "static"}:
-            ev.state.variables[name] = replace(value, kind=kind)
-    pattern = node.targets[0].target
-    if unparse(node.value) != star.name.value or not isinstance(pattern, cst.Tuple):
-        return
-    for i, target in enumerate(pattern.elements):  # each is an array of its own
-        value = ev.state.variables.get(unparse(target.value))
-        if isinstance(target, cst.StarredElement):
-            return
-        if value is not None and value.memref is not None:
-            ev.state.variables[unparse(target.value)] = replace(
-                value, memref=replace(value.memref, certain=True).take_entry(i)
-            )
 
 
 def _is_written_target(ev: Evaluator, target: cst.BaseExpression) -> bool:
