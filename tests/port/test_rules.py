@@ -1123,13 +1123,6 @@ def test_a_branch_that_cannot_be_traced_stays_one_of_pythons():
     assert all(f.message.endswith("; JAX source of this runs outside jit only") for f in findings)
 
 
-def test_a_list_that_grows_until_a_value_ends_the_loop():
-    """The finding says that the list's length depends on values."""
-    loop = "for i in range(5):\n    x = x * 2\n    {}\n    if x.sum() > 9:\n        break"
-    (finding,) = ported(f"z = []\n{loop.format('z.append(x)')}")[1]
-    assert "so is the length of z: fill an array of fixed length instead" in finding.message
-
-
 def test_a_backward_that_leaves_inputs_out_has_room_for_the_key():
     """PyTorch takes fewer gradients where the last inputs are left to their defaults."""
     text = (

@@ -178,21 +178,18 @@ class Evaluator(ExpressionEvaluator):
         """Return the name of a statement or expression that takes one of several branches."""
         return "{}:{}".format(*self.program.source.locate(node))
 
-    def evaluate_branches(self, bodies: Iterable[cst.BaseSuite | None]) -> list[cst.BaseSuite | None]:
-        """Evaluate blocks of which one will run, and join the states after them."""
-        branches = self.evaluate_each_branch(list(bodies))
-        self.join_branches(branches)
-        return [branch.made for branch in branches]
-
-    def evaluate_each_branch(self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None) -> list[Region]:
-        """Evaluate blocks of which one will run, each from the present state, with a variable that the test narrows."""
-        start, found = self.state.copy(), []
+    def evaluate_branches(
+        self, bodies: Sequence[cst.BaseSuite | None], narrowed: Narrowed = None
+    ) -> list[cst.BaseSuite | None]:
+        """Evaluate blocks of which one will run, each with what its test narrows, and join the states after them."""
+        start, branches = self.state.copy(), []
         for i, body in enumerate(bodies):
             if narrowed is not None:
                 start.variables[narrowed[0]] = narrowed[1][i]
             with self.enter_branch(body, bodies):
-                found.append(self.evaluate_branch(body, start))
-        return found
+                branches.append(self.evaluate_branch(body, start))
+        self.join_branches(branches)
+        return [branch.made for branch in branches]
 
     def evaluate_branch(
         self, body: cst.BaseSuite | None, start: State | None = None, enter: Callable[[], object] = lambda: None

@@ -19,7 +19,7 @@ from fnjax.port.analysis.registry import expression, statement
 from fnjax.port.known.facts import PRESENT, Value, join_values
 from fnjax.port.known.state import mark_choice
 from fnjax.port.rewrite.control.checks import only_raises, port_value_assert, port_value_check
-from fnjax.port.rewrite.control.loops import BRANCHES, explain_lengths, only_passes
+from fnjax.port.rewrite.control.loops import BRANCHES, only_passes
 from fnjax.port.torch import MISSING, bracket, read_literal
 from fnjax.port.torch.expressions import is_same_text
 from fnjax.port.tree.located import list_nodes
@@ -58,9 +58,9 @@ def port_if(ev: Evaluator, node: cst.If) -> Statements | None:
     if ev.is_traced(test.value):
         if only_raises(node):
             return port_value_check(ev, node, test)
-        ev.report_untraced(node.test, f"this `if` {BRANCHES}{explain_lengths(ev, node)}")
+        ev.report_untraced(node.test, f"this `if` {BRANCHES}")
     orelse, bodies = node.orelse, [node.body, ev.find_else_block(node)]
-    first, second = _port_both(ev, bodies, _narrow_variable(ev, node.test))
+    first, second = ev.evaluate_branches(bodies, _narrow_variable(ev, node.test))
     assert first is not None
     if test.node is node.test and first is node.body and (second is None or second is bodies[1]):
         return [node]
@@ -86,12 +86,6 @@ def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
     """Return the block of an `if` whose condition the port knows."""
     taken = node.body if answer else ev.find_else_block(node)
     return ev.port_block(list_statements(taken)) if taken else []
-
-
-def _port_both(ev: Evaluator, bodies: list[cst.BaseSuite | None], narrowed: Narrowed) -> list[cst.BaseSuite | None]:
-    branches = ev.evaluate_each_branch(bodies, narrowed)
-    ev.join_branches(branches)
-    return [branch.made for branch in branches]
 
 
 def _narrow_variable(ev: Evaluator, test: cst.BaseExpression) -> Narrowed:

@@ -14,9 +14,8 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_names, list_statements
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
-from fnjax.port.source.naming import PUTTING, iter_targets
+from fnjax.port.source.naming import iter_targets
 from fnjax.port.tree.located import list_nodes, list_small_statements
 
 BRANCHES = "branches on a tensor's value, which is unknown under jit"
@@ -68,18 +67,8 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
     body = ev.evaluate_loop(node, lambda: tests.append(ev.port(node.test)), node.body).made
     test = tests[-1]
     if ev.is_traced(test.value):
-        ev.report_untraced(node.test, f"this `while` {BRANCHES}{explain_lengths(ev, node)}")
+        ev.report_untraced(node.test, f"this `while` {BRANCHES}")
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if body is node.body and test.node is node.test and orelse is None:
         return [node]
     return [node.with_changes(test=test.node, body=body, orelse=orelse)]
-
-
-def explain_lengths(ev: Evaluator, node: cst.If | cst.While) -> str:
-    """Return the lists whose lengths a test decides as well, as the end of a message; empty where there are none."""
-    jumps = isinstance(node, cst.If) and list_nodes(node, cst.Break, cst.Continue, cst.Return)
-    around = ev.here.loops[-1:] if jumps else [node]
-    methods = [n.func for loop in around for n in list_nodes(loop, cst.Call) if isinstance(n.func, cst.Attribute)]
-    grown = {m.value.value for m in methods if m.attr.value in PUTTING and isinstance(m.value, cst.Name)}
-    lists = ", ".join(sorted(n for n in grown if ev.look_up(n).name == LIST))
-    return f", and so is the length of {lists}: fill an array of fixed length instead" if lists else ""
