@@ -19,7 +19,6 @@ import libcst as cst
 from fnjax.port.analysis.expr import (
     Diagnostics,
     Expr,
-    Prologue,
     Selection,
     Statements,
     Stop,
@@ -115,7 +114,7 @@ class Evaluator(ExpressionEvaluator):
             current: the statement, or the line on which only it is.
         """
         outer, self.current = self.current, current
-        outside, self.before = self.before, Prologue()
+        outside, self.before = self.before, []
         self.memo.clear()
         try:
             made = self.apply_rules(node)  # which adds to `before`
@@ -334,7 +333,6 @@ __all__ = [
     "Diagnostics",
     "Evaluator",
     "Expr",
-    "Prologue",
     "Statements",
     "Stop",
     "ends_with_jump",

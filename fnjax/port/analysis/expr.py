@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from operator import is_not
-from typing import Any, Self
+from typing import Any
 
 import libcst as cst
 
@@ -76,25 +75,6 @@ class Stop(Exception):  # noqa: N818 - no error: the way out of a statement that
     def __init__(self, node: cst.CSTNode, kind: str, message: str) -> None:
         super().__init__(message)
         self.node, self.kind, self.message = node, kind, message
-
-
-class Prologue(list[cst.BaseStatement]):
-    """Statements in front of another, and how many names of each kind they use."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.given: Counter[str] = Counter()
-
-    def reserve_numbers(self, kind: str) -> int:
-        """Return how many of a kind there are, from one more on."""
-        self.given[kind] += 1
-        return self.given[kind]
-
-    def __iadd__(self, other: Iterable[cst.BaseStatement]) -> Self:  # type: ignore[override, misc] # of its own kind
-        self.extend(other)
-        if isinstance(other, Prologue):
-            self.given += other.given
-        return self
 
 
 _ONCE = frozenset({"float64"})

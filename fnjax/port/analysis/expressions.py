@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from fnjax.port.analysis.expr import Diagnostics, Expr, Prologue, Selection, Statements, Stop
+from fnjax.port.analysis.expr import Diagnostics, Expr, Selection, Statements, Stop
 from fnjax.port.analysis.regions import Region
 from fnjax.port.analysis.registry import find_node_rules, find_rules
 from fnjax.port.analysis.variables import Surroundings, Variables
@@ -46,7 +46,6 @@ class ExpressionEvaluator(Variables):
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         super().__init__(program, routine, state, here)
         self.diagnostics = Diagnostics()
-        self.before = Prologue()  # statements in front of the present one
         self.memo: Operands = {}
         self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.returns: list[Value] = []

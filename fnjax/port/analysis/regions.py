@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from fnjax.port.analysis.expr import Diagnostics, Prologue
+from fnjax.port.analysis.expr import Diagnostics, Statements
 from fnjax.port.known.facts import Value
 from fnjax.port.known.state import State
 
@@ -26,6 +26,6 @@ class Region:
     end: State
     diagnostics: Diagnostics
     made: Any = None
-    before: Prologue = field(default_factory=Prologue)
+    before: Statements = field(default_factory=list)
     returns: list[Value] = field(default_factory=list)
     leaves: bool = False

@@ -7,6 +7,7 @@ state: it is a value, which is handed down to what is inside, and never changed.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,7 @@ class Variables:
     def __init__(self, program: Program, routine: Routine, state: State, here: Surroundings) -> None:
         self.program, self.routine, self.state, self.here = program, routine, state, here
         self.current: cst.CSTNode = routine.node  # the statement that is evaluated
+        self.before: list[cst.BaseStatement] = []  # statements in front of it
         self.known: set[str | tuple[str, int]] = set()  # memory and versions that were made so far
 
     @contextlib.contextmanager
@@ -134,15 +136,11 @@ class Variables:
         self.state.variables[name] = value
         self.forget_old_value(name, line * 1000 + column)
 
-    @property
-    def taken(self) -> set[str]:
-        """The names that the routine uses."""
-        return {n.value for n in list_nodes(self.routine.node, cst.Name)}
-
     def make_unused_name(self, name: str) -> str:
-        """Return this name, or one like it that the routine does not use."""
-        taken = self.taken
-        return next(n for n in (name, f"{name}_", f"{name}__") if n not in taken)
+        """Return this name, or one like it that neither the routine nor a statement in front uses."""
+        taken = {n.value for n in list_nodes(self.routine.node, cst.Name)}.union(*map(find_names, self.before))
+        numbered = (f"{name}_{i}" for i in itertools.count(2))
+        return next(n for n in itertools.chain([name], numbered) if n not in taken)
 
     def forget_old_value(self, name: str, version: int) -> None:
         """Forget what was derived from the variable's old value."""

@@ -312,7 +312,7 @@ def give_back(
         isinstance(s, cst.Expr) and s.value is node for s in ev.current.body
     )
     named = own is not None and not unread
-    found = cst.Name(ev.make_unused_name(f"found{(ev.before.reserve_numbers('found') - 1) or ''}") if named else "_")
+    found = cst.Name(ev.make_unused_name("found") if named else "_")
     if len(gives) > 1 or own is not None:
         new = {n: cst.Name(f"new_{n}" if n in taken else "_") for n in gives}
         ev.before.append(

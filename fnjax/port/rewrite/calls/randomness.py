@@ -30,7 +30,6 @@ def make_key(ev: Evaluator, node: cst.CSTNode) -> cst.BaseExpression:
         return cst.Name(key)
     if ev.diagnostics.keys > 1 or ev.here.loops:
         ev.routine.draws_often = True
-    here = ev.before.reserve_numbers("key")
-    subkey = f"sub{key.lstrip('_')}" + (f"_{here}" if here > 1 else "")
+    subkey = ev.make_unused_name(f"sub{key.lstrip('_')}")
     ev.before.append(parse_line(f"{key}, {subkey} = jax.random.split({key})"))
     return cst.Name(subkey)
