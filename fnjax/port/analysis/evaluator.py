@@ -57,8 +57,6 @@ class Evaluator(ExpressionEvaluator):
         self.kept: dict[str, Value] = {}  # what this routine leaves on ctx
         self.taking_back: set[str] = set()  # variables that a launch restores to their values
         self.substitutes: dict[Hashable, Any] = {}  # nodes that replace one of the source
-        # what was known before a loop, and the state with which each of its iterations begins
-        self.settled: dict[object, list[tuple[State, State]]] = {}
         self.called: set[str] = set()  # the names of the file that it reads
 
     def find_selection(self, value: Value) -> Selection | None:
@@ -254,17 +252,8 @@ class Evaluator(ExpressionEvaluator):
         return found
 
     def _settle_loop(self, node: cst.CSTNode, enter: Any, body: cst.BaseSuite) -> State:
-        """Return the state with which any iteration of a loop begins.
-
-        Iterations are evaluated until the state is a fixpoint. The state of an earlier evaluation of this loop is where
-        this one begins, if all that was known then may hold now.
-        """
-        entry = self.state.copy()
-        earlier = self.settled.setdefault((node, enter.__code__, self.list_dependencies()), [])
-        start = next((s.copy() for e, s in reversed(earlier) if entry.copy_joined(e) == entry), entry).copy_joined(
-            entry
-        )
-        iterations = 0
+        """Return the state with which any iteration of a loop begins: a fixpoint, reached one by one."""
+        start, iterations = self.state.copy(), 0
         while True:
             after = start.copy_joined(self.evaluate_iteration(node, enter, body, start).end)
             if after == start:
@@ -274,8 +263,7 @@ class Evaluator(ExpressionEvaluator):
                 self._give_up(node, start, after)
                 break
             start = _age_memory(start, after)
-        earlier.append((entry, start))
-        return start.copy()
+        return start
 
     def _give_up(self, node: cst.CSTNode, start: State, after: State) -> None:
         """Report variables of which each iteration of a loop finds something new, and forget what is known."""
