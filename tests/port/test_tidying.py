@@ -32,6 +32,10 @@ TIDIED = {
         "z = jnp.exp(x)\nreturn z",
     ),
     "an array that takes another's entries": ("z = torch.empty_like(x)\nz.copy_(x)\nreturn z * y", "return x * y"),
+    "a device that nothing reads": (
+        "# where it lives\ndev = x.device\nz = torch.ones(2, device=dev)\nreturn z.to(dev)",
+        "# where it lives\nz = jnp.ones(2)\nreturn z",
+    ),
     "an array that is filled": (
         "z = torch.empty(n, 4)\nz[:, :] = 2.0\nreturn z + x",
         "z = jnp.full((n, 4), 2.0, dtype=float)\nreturn z + x",

@@ -91,6 +91,8 @@ class _Tidier(Rewriter):
                 new = _read_new_array(value)
             case _:
                 return None
+        if last and isinstance(value, cst.SimpleString) and not any(name in find_names(s) for s in rest):
+            return [*rest]  # the name of a device
         reads = find_names(value) - {"None", "True", "False"}
         if (
             not reads

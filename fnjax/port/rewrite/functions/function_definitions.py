@@ -1,7 +1,7 @@
 """Functions.
 
-What: methods and helpers keep their names and arguments; annotations lose their torch types; a device that nothing
-reads any more is dropped; a helper that writes to what it is given returns it; what draws random numbers takes a key.
+What: methods and helpers keep their names and arguments; annotations lose their torch types; a helper that writes to
+what it is given returns it; what draws random numbers takes a key.
 Before: `def scale_(x: torch.Tensor, k): x.mul_(k)`
 After: `def scale_(x: jax.Array, k): x = x * k; return x`
 Safety: what a caller reads of a written argument is what the function returns.
@@ -11,7 +11,6 @@ a buffer, as running statistics.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -33,7 +32,6 @@ from fnjax.port.rewrite.functions.returns import return_also
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
-from fnjax.port.tree.located import find_small_statement
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Evaluator]:
@@ -104,7 +102,7 @@ def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, E
             body = return_also(ev.port_body(node.body), routine.gives, None if ends else False)
             changes |= {"returns": None} if ends else {}
     if body is not node.body:
-        changes["body"] = _drop_devices(ev, body)
+        changes["body"] = body
     if "returns" not in changes and (annotation := _port_annotation(ev, node.returns)) is not node.returns:
         changes["returns"] = annotation
     made = node.with_changes(**changes) if changes else node
@@ -165,23 +163,6 @@ def _may_return_written(program: Program, routine: Routine) -> bool:
     inside = list(list_nodes(routine.node.body))
     plain = not any(isinstance(n, (cst.Yield, cst.Await)) for n in inside) and routine.node.asynchronous is None
     return routine.hands and plain and routine.node not in program.by_node  # nor an operator
-
-
-def _drop_devices(ev: Evaluator, body: cst.BaseSuite) -> cst.BaseSuite:
-    """Return a body without `device = "cpu"` where nothing reads it: the arguments that took it have vanished."""
-    named = Counter(n.value for n in list_nodes(body) if isinstance(n, cst.Name))
-    taking = Counter(_find_device_variable(ev, s) for s in body.body)
-    kept = [s for s in body.body if not (name := _find_device_variable(ev, s)) or taking[name] < named[name]]
-    return body.with_changes(body=kept) if kept and len(kept) < len(body.body) else body
-
-
-def _find_device_variable(ev: Evaluator, node: Any) -> str:
-    """Return the variable that a line binds to the name of a device."""
-    small = find_small_statement(node)
-    if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.SimpleString):
-        return ""
-    value = ev.state.variables.get(name := unparse(small.targets[0].target))
-    return name if value is not None and value.name == "instance:torch.device" else ""
 
 
 class _CtxRenamer(cst.CSTTransformer):
