@@ -129,7 +129,10 @@ def executed(text):
 REWRITES = {
     "a view of a piece that is written to": (
         "z = x * 1\na, b, c = z.split([2, n, 3], 1)\nb.neg_()\nctx.z = z",
-        "z = x * 1\na, b, c = jnp.split(z, [2, n + 2], axis=1)\nb = -b\nz = _write(z, lambda a: jnp.split(a, [2, n + 2], axis=1)[1], b)\nctx.z = z",
+        (
+            "z = x * 1\na, b, c = jnp.split(z, [2, n + 2], axis=1)\nb = -b\n"
+            "z = _write(z, lambda a: jnp.split(a, [2, n + 2], axis=1)[1], b)\nctx.z = z"
+        ),
     ),
     "an array that takes another's entries": (
         "z = torch.empty_like(x)\nz.copy_(x)\nw = z.new_empty(n, 3)\nw.copy_(x[0])\nw.copy_(torch.tensor(2.0))",

@@ -1,7 +1,6 @@
 """Calls of the functions and classes of the file.
 
-What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it; one
-that calls itself for the rows that a mask selects is called for all rows.
+What: the file's own functions are ported along; Function.apply stays. One that writes to an argument returns it.
 Before: `bump(y)` of `def bump(t): t.add_(1)`
 After: `y = bump(y)` of `def bump(t): ...; return t`
 Safety: what the file's functions return and which arguments they write to is worked out from their bodies.
@@ -24,7 +23,6 @@ from fnjax.port.known.facts import HOLE, TENSOR, UNKNOWN, MemRef, Step, Value, j
 from fnjax.port.rewrite.calls.python_calls import list_values
 from fnjax.port.rewrite.calls.pytorch_calls import port_pytorch_call
 from fnjax.port.rewrite.calls.randomness import make_key
-from fnjax.port.rewrite.calls.torch_calls import Facts
 from fnjax.port.rewrite.memory.sharing import find_holders, list_containers, list_seeing
 from fnjax.port.rewrite.memory.writing import note_write, write_memory
 from fnjax.port.rewrite.values.binding import find_held_memref
@@ -47,8 +45,6 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if not name.startswith("file:"):
         return None
     routine = ev.program.find_routine(name)
-    if routine is ev.routine and (again := _port_call_for_rows(ev, node)) is not None:
-        return again
     if (own := name.removeprefix("file:")) in ev.program.as_pytorch:
         if (kept := port_pytorch_call(ev, node)) is not None:
             return kept
@@ -61,29 +57,6 @@ def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if name.removeprefix("file:") not in ev.program.classes:
         return Expr(made, UNKNOWN)
     return Expr(made, Value("object", element=find_held_memref(ev, [a.value for a in node.args])))
-
-
-def _port_call_for_rows(ev: Evaluator, node: cst.Call) -> Expr | None:
-    """Return a call of the function itself for the rows that a mask selects: each row's result is its own.
-
-    The Functions of the entmax package sort so few elements first, and call themselves where these were too few.
-    """
-    selected = [v for a in node.args if (v := ev.port(a.value).value).mask]
-    if len(selected) != 1 or not _is_bounded_recursion(ev, node):
-        return None
-    row, count = Value("tensor", mask=selected[0].mask, memref=ev.make_memref(node)), Facts(ev, node).unpacked
-    made = ev.port_parts(node).with_changes(func=node.func)
-    parts = tuple(replace(row, memref=ev.make_memref(node, f" {i}")) for i in range(count or 0))
-    return Expr(made, Value("static", parts=parts) if count else row)
-
-
-def _is_bounded_recursion(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether a call of the function itself, under an `if` on `k`, passes another value for k: `2 * k`."""
-    given = {p.name.value for p in ev.routine.parameters}
-    numbers = [a.value for a in node.args if ev.port(a.value).value.kind != "tensor"]
-    changed = {n for a in numbers for b in list_nodes(a, cst.BinaryOperation) for n in find_names(b)} & given
-    around = (n for n in list_nodes(ev.routine.node, cst.If) if any(c is node for c in list_nodes(n.body)))
-    return any(changed & find_names(n.test) for n in around)
 
 
 def _find_function_class(ev: Evaluator, node: cst.BaseExpression) -> Class | None:
