@@ -161,11 +161,10 @@ class Variables:
         """Return whether the variable may be read after the present statement, or in it after what it writes.
 
         Args:
-            name: the variable, or an item of the list in it.
+            name: the variable.
             after: the expression in the statement that writes.
             entries: whether only reads of its elements matter, not those of its dtype.
         """
-        name = name.partition("[")[0]
         if name.startswith("ctx") or name in self.routine.gives:
             return True
         position = self.program.source.locate
@@ -187,8 +186,7 @@ class Variables:
             elif not small and around and not self._is_given_anew(around[-1], n, name):
                 return True
             elif small:
-                iterations = (loop for loop in around if not _goes_by_rows(loop, after))
-                again = any(name not in self.program.list_rebound(loop) for loop in iterations)
+                again = any(name not in self.program.list_rebound(loop) for loop in around)
                 within = after is not None and id(n) in self.routine.list_names_in(after)
                 later = after is not None and not within and position(n) > position(after)
                 if again or later:
@@ -248,11 +246,3 @@ def iter_elements(target: cst.BaseExpression) -> Iterator[cst.BaseExpression]:
             yield from iter_elements(element.value)
     else:
         yield target
-
-
-def _goes_by_rows(loop: cst.CSTNode, node: cst.CSTNode | None) -> bool:
-    """Return whether each iteration of a loop reads and writes rows of its own: `y[i].mul_(x[i])`."""
-    if node is None or not isinstance(loop, cst.For):
-        return False
-    rows = {unparse(n.slice[0].slice) for n in list_nodes(node, cst.Subscript)}
-    return rows == {unparse(loop.target)}

@@ -1,23 +1,19 @@
 """The variables and containers that share memory with what is written to, and are read again.
 
-What: the items of a list whose length is known take new values as variables do.
-Before: `rows = [y[0]]; y.mul_(2); return rows[0]`
-After: `rows = [y[0]]`, `y = y * 2` and `rows[0] = y[0]`
-Safety: other containers are findings if they are read again.
+Safety: containers that hold it are findings if they are read again.
 Limits: memory that the attributes of objects share is not followed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Stop, find_names
-from fnjax.port.known.facts import LIST, SAVED, MemRef, Value
+from fnjax.port.known.facts import SAVED, MemRef, Value
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import MISSING, unparse
+from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 
@@ -28,39 +24,6 @@ def find_holders(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
         for name, value in ev.state.variables.items()
         if value.memref and value.memref.storage & memref.storage
     }
-
-
-def find_seeing(ev: Evaluator, memref: MemRef) -> dict[str, MemRef]:
-    """Return the variables, and the items of lists (`rows[0]`), that share memory with a memory reference."""
-    found = find_holders(ev, memref)
-    for name, value in ev.state.variables.items():
-        for i, part in enumerate(value.parts or ()):
-            if is_written_out(name, value) and part.memref and part.memref.storage & memref.storage:
-                found[f"{name}[{i}]"] = part.memref
-    return found
-
-
-def is_written_out(name: str, value: Value) -> bool:
-    """Return whether a value is a variable's list whose items are known, each an array of known memory."""
-    entries = value.parts if value.name == LIST and value.memref is None and value.element is None else None
-    return bool(entries) and name.isidentifier() and all(p.memref is not None for p in entries or ())
-
-
-def look_up_seeing(ev: Evaluator, name: str) -> Value:
-    """Return the value of a variable, or of an item of a list."""
-    whole, _, index = name.partition("[")
-    value = ev.state.variables[whole]
-    return value.parts[int(index[:-1])] if index and value.parts else value
-
-
-def bind_seeing(ev: Evaluator, name: str, value: Value, node: cst.CSTNode) -> None:
-    """Bind a variable, or an item of a list, to its value after a write."""
-    whole, _, index = name.partition("[")
-    if index:
-        old = ev.state.variables[whole]
-        parts = (value if i == int(index[:-1]) else part for i, part in enumerate(old.parts or ()))
-        value = replace(old, parts=tuple(parts), literal=MISSING, number="")
-    ev.bind_name(whole, value, node)
 
 
 def list_bound_by(ev: Evaluator, node: cst.CSTNode) -> list[str]:

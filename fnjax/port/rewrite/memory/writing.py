@@ -22,13 +22,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, mak
 from fnjax.port.known.facts import COPIED, HOLE, SAVED, MemRef, Step, Value, list_memrefs, may_widen
 from fnjax.port.rewrite.memory.indexing import update_at
 from fnjax.port.rewrite.memory.indices import list_indices
-from fnjax.port.rewrite.memory.sharing import (
-    bind_seeing,
-    check_reads_before,
-    find_seeing,
-    list_containers,
-    look_up_seeing,
-)
+from fnjax.port.rewrite.memory.sharing import check_reads_before, find_holders, list_containers
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import Operation, fill, find_operation, unparse
 from fnjax.port.torch.expressions import TemplateFiller
@@ -46,7 +40,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     memref = target.value.memref
     _check_not_repeated(node, memref)
     value = replace(value, memref=memref, number="")
-    holders = find_seeing(ev, memref) if memref else {}
+    holders = find_holders(ev, memref) if memref else {}
     _check_not_elsewhere(ev, node, target, memref)
     if not holders or memref is None:
         return _write_unnamed(ev, node, new, value)
@@ -76,7 +70,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
             return Expr(new, value)
         own = owner
     holders = {n: p for n, p in holders.items() if n == own or not p.is_disjoint_from(memref)}
-    inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and look_up_seeing(ev, n).kind != "static"]
+    inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and ev.state.variables[n].kind != "static"]
     if memref.certain or memref.choice:
         inner = [n for n in inner if n == own or holders[n].tells_overlap_with(memref)]
     if not inner:
@@ -191,9 +185,9 @@ def _check_copy(ev: Evaluator, node: cst.CSTNode) -> None:
 def _give_variable(ev: Evaluator, node: cst.CSTNode, name: str, new: cst.BaseExpression, value: Value | None) -> None:
     if not (isinstance(new, cst.Name) and new.value == name):
         ev.before.append(make_assignment(name, new))
-    old = look_up_seeing(ev, name)
+    old = ev.state.variables[name]
     mask = old.mask if value is None else value.mask
-    bind_seeing(ev, name, replace(value or old, memref=old.memref, number="", mask=mask), node)
+    ev.bind_name(name, replace(value or old, memref=old.memref, number="", mask=mask), node)
     if old.memref:
         note_write(ev, old.memref)
     if ev.routine.role == "backward":
@@ -247,8 +241,7 @@ def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: di
     doubtful = [n for n in read if not holders[n].tells_overlap_with(memref)]
     if doubtful:
         raise Stop(node, "alias", _describe_doubt(memref, holders[doubtful[0]], doubtful[0]))
-    seen = {n.partition("[")[0] for n in holders} | {SAVED}
-    containers = [n for n in list_containers(ev, node, memref) if n not in seen]
+    containers = [n for n in list_containers(ev, node, memref) if n not in {*holders, SAVED}]
     if containers:
         raise Stop(
             node,
@@ -323,7 +316,7 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
         n for n in read if holders[n].tells_overlap_with(source) or ev.is_live(n, node, entries=True)
     ]  # else its dtype stays
     others = {n: p for n, p in holders.items() if n != first and n in read}
-    kinds = {n: look_up_seeing(ev, n).kind for n in others}
+    kinds = {n: ev.state.variables[n].kind for n in others}
     # The largest views first: the smaller ones are read from those, and need no write of their own.
     wholes = sorted(
         (n for n, p in others.items() if p.is_prefix_of(source) and kinds[n] != "static"),
@@ -332,10 +325,10 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
     for name in wholes:
         memref = others.pop(name)
         rest = source.steps[len(memref.steps) :]
-        optional = look_up_seeing(ev, name).null.optional
+        optional = ev.state.variables[name].null.optional
         made = write_view(ev, name, rest, parse(first))
         _give_variable(
-            ev, node, name, _write_if_any(ev, name, made), None if rest or optional else look_up_seeing(ev, first)
+            ev, node, name, _write_if_any(ev, name, made), None if rest or optional else ev.state.variables[first]
         )
         done[name] = memref
     for name, memref in others.items():
@@ -351,4 +344,4 @@ def write_holders(ev: Evaluator, node: cst.CSTNode, first: str, holders: dict[st
 
 def _write_if_any(ev: Evaluator, name: str, new: cst.BaseExpression) -> cst.BaseExpression:
     """Return the value for a variable that may be None, and then stays so."""
-    return fill("None if N is None else X", N=parse(name), X=new) if look_up_seeing(ev, name).null.optional else new
+    return fill("None if N is None else X", N=parse(name), X=new) if ev.state.variables[name].null.optional else new
