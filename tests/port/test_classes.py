@@ -64,7 +64,8 @@ AS_THEY_ARE = {
     *("LayersWithoutState", "Likelihood", "Membrane", "ListOfPowers", "BesselI"),
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
-    *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel", "Matched", "RunningStatistics", "CheckedOption", "PartialSort"),
+    *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),
+    *("Matched", "RunningStatistics", "CheckedOption", "PartialSort"),
     *("Recompute", "Saturated", "RowsOfTheWeight", "PowerIter", "ForBreak", *classes_recomputing.CASES),
 }
 
