@@ -65,7 +65,7 @@ AS_THEY_ARE = {
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
     *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),
-    *("Matched", "RunningStatistics", "CheckedOption", "PartialSort"),
+    *("Matched", "RunningStatistics", "CheckedOption", "PartialSort", "LargeNumbers"),
     *("Recompute", "Saturated", "RowsOfTheWeight", "PowerIter", "ForBreak", *classes_recomputing.CASES),
 }
 

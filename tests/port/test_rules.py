@@ -206,14 +206,6 @@ REWRITES = {
         "z = torch.zeros_like(x)\nfor i in range(n):\n    z[i] = x[i:i + 1] * 2",
         "z = jnp.zeros_like(x)\nfor i in range(n):\n    z = z.at[i].set(_trimmed(x[i:i + 1] * 2, z[i]))",
     ),
-    "a whole number of more than 32 bits": (
-        "z = x.exp() * (2 ** 31) + 2147483648 * x + x * 2 ** 30",
-        "z = jnp.exp(x) * float(2 ** 31) + jnp.asarray(2147483648, x.dtype) * x + x * 2 ** 30",
-    ),
-    "a power that may need more than 32 bits": (
-        "m = 2 ** n - 1\nz = x.exp() * m + (x * m).div(m) + x * 2 ** 3",
-        "m = 2 ** n - 1\nz = jnp.exp(x) * float(m) + (x * jnp.asarray(m, x.dtype)) / float(m) + x * 2 ** 3",
-    ),
     "a device that is read": (
         "dev = x.device\nz = torch.ones(2, device=dev)\nctx.dev = dev",
         'dev = "cpu"\nz = jnp.ones(2)\nctx.dev = dev',
@@ -702,6 +694,9 @@ FINDINGS = {
         "int64",
     ),
     "a hash by a function": ("z = torch.mul(x.long(), 100003)", "int64"),
+    "a whole number of more than 32 bits": ("z = x.exp() * (2 ** 31)", "int64"),
+    "one in a call": ("z = torch.clamp(x, max=2147483648)", "int64"),
+    "one that is written": ("x[0] = 2 ** 40", "int64"),
     "a hash in place": ("z = torch.arange(n)\nz *= 100003", "int64"),
     "a part of a version": (
         "from packaging import version\nk = version.parse(torch.__version__).local",

@@ -47,7 +47,6 @@ class ExpressionEvaluator(Variables):
         super().__init__(program, routine, state, here)
         self.diagnostics = Diagnostics()
         self.memo: Operands = {}
-        self.large = ""  # "error" where integers of more than 32 bits stand next to arrays, "note" where they may
         self.returns: list[Value] = []
         # the evaluations through statements: what was known next to the state, the state, what was found
         self.traces: dict[Hashable, list[tuple[tuple[object, ...], State, Region]]] = {}
@@ -171,7 +170,7 @@ class ExpressionEvaluator(Variables):
 
     def list_dependencies(self) -> tuple[object, ...]:
         """Return the dependencies of a translation, next to the state and the facts of routine and file."""
-        return self.here, self.large, self.diagnostics.keys, self.routine.draws_often, self.routine.gives
+        return self.here, self.diagnostics.keys, self.routine.draws_often, self.routine.gives
 
     def port(self, node: cst.BaseExpression) -> Expr:
         """Return the translation and the value of an expression; once for each evaluation through its statement."""

@@ -109,13 +109,11 @@ class Origin:
     Attributes:
         numpy: a constant of NumPy's.
         python: a Python number, for which the port has a scalar array.
-        wide: an integer of Python's that may need more than 32 bits, as `2**k - 1`.
         mixed: a tensor on one path through the function, on another a Python value, or it is not known what.
     """
 
     numpy: bool = False
     python: bool = False
-    wide: bool = False
     mixed: bool = False
 
     def join(self, other: Origin) -> Origin:
@@ -125,7 +123,6 @@ class Origin:
         return Origin(
             self.numpy and other.numpy,
             self.python or other.python,
-            self.wide or other.wide,
             self.mixed or other.mixed,
         )
 

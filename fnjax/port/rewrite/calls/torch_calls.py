@@ -28,7 +28,7 @@ from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
 from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.rewrite.values.arithmetic import make_number, narrow_result, port_64_bits, report_overflow
+from fnjax.port.rewrite.values.arithmetic import check_32_bits, make_number, narrow_result, report_overflow
 from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
 from fnjax.port.torch import (
     MISSING,
@@ -128,12 +128,8 @@ def port_operation(
         args = [read_tensor_type_as_dtype(ev, a, dtypes) for a in args]
     args += widen_sum(ev, operation, args, dtypes)
     with ev.take(dtypes):
-        values = [a.value for a in args]
-        exprs = [ev.port(v) for v in values]
-        divided = operation.first.quotient and len(args) == 2
-        exprs = [port_64_bits(ev, node, expr, exprs[0], divided) for expr in exprs]
-        with ev.take({id(v): (v, expr) for v, expr in zip(values, exprs, strict=True)}):
-            return _port_operands(ev, node, operation, args, part)
+        check_32_bits(ev, node, *(ev.port(a.value) for a in args))
+        return _port_operands(ev, node, operation, args, part)
 
 
 def _port_operands(
@@ -179,7 +175,7 @@ def _render_operation(
     ev.diagnostics.needs |= rendered.needs
     ev.diagnostics.imports |= rendered.imports
     value = replace(describe_result(ev, node, bound, rendered), mask=mask)
-    _report_limits(ev, node, bound, value)
+    _report_limits(ev, node, bound)
     if part is not None and value.parts is not None:
         value = value.parts[part]
     made = _adjust(ev, node, bound, _fill_new_array(ev, bound, rendered) or rendered.expression)
@@ -199,7 +195,7 @@ def _render_operation(
     return Expr(made, value, answered, new_array)
 
 
-def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value: Value) -> None:
+def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> None:
     """Report what of a call JAX computes otherwise, or outside jit only."""
     name, overload = bound.operation.names[0], bound.overload
     short = name.rpartition(".")[2].rstrip("_")
@@ -218,9 +214,6 @@ def _report_limits(ev: Evaluator, node: cst.BaseExpression, bound: Bound, value:
         if decides and not bound.operation.each and _holds_tensor(ev.port(given).value):
             what = f"{name}: {key} is the value of a tensor, which is unknown under jit"
             ev.report_untraced(node, what)
-    if ev.large and overload.converts and value.dtype == "int" and value.exact in {"", "int64"}:
-        what = "integers of more than 32 bits: JAX has them with jax_enable_x64 only, and ends at 2**31 - 1 without"
-        ev.report(node, "int64", what, ev.large)
 
 
 def _adjust(ev: Evaluator, node: cst.BaseExpression, bound: Bound, made: cst.BaseExpression) -> cst.BaseExpression:

@@ -16,14 +16,14 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, place_at
 from fnjax.port.analysis.registry import statement
-from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Origin, Value, may_widen
+from fnjax.port.known.facts import LIST, STATIC, UNKNOWN, Value, may_widen
 from fnjax.port.rewrite.calls.torch_calls import keep_dtype
 from fnjax.port.rewrite.memory.indexing import port_indices, update_at
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices
 from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.statements.entries import write_into
-from fnjax.port.rewrite.values.arithmetic import expand_augmented, make_number, port_64_bits, report_overflow
+from fnjax.port.rewrite.values.arithmetic import check_32_bits, expand_augmented, make_number, report_overflow
 from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
 from fnjax.port.rewrite.values.context import is_ctx, keep_on_ctx
 from fnjax.port.rewrite.values.differences import must_divide_exactly, write_quotient
@@ -69,7 +69,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     if held.value.kind != "static":
         expr = make_number(expr)
     key = ev.name_variable(target)
-    expr = port_64_bits(ev, node, expr, held, symbol == "/")
+    check_32_bits(ev, node, expr, held)
     if symbol in {"*", "<<"}:
         report_overflow(ev, node, held, expr, shift=symbol == "<<")
     same = _replace_value(node, expr)
@@ -94,7 +94,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
             kinds = {held.value.dtype, value.dtype}
             real = symbol == "/" or ("float" in kinds and kinds <= {"float", "int", "bool"})
             dtype = "float" if real else value.dtype if len(kinds) == 1 else "unknown"
-            value = Value("static", dtype, origin=Origin(wide=held.value.origin.wide and not real))
+            value = Value("static", dtype)
         if held.value.parts is not None or held.value.element is not None:
             listed = held.value.name == LIST or isinstance(node.value, (cst.List, cst.ListComp))
             element = iterate_over(ev, target, expr.value) if expr.value.kind == "static" else UNKNOWN
@@ -142,7 +142,8 @@ def _port_augmented_entries(
     check_axes(ev, target)
     indices = [ev.port(i).value if i is not None else STATIC for i in list_indices(target)]
     plain = all(v.kind == "static" and v.element is None and v.name != LIST for v in indices) and operator in _UPDATES
-    expr = port_64_bits(ev, node, ev.port(node.value), base)
+    expr = ev.port(node.value)
+    check_32_bits(ev, node, expr, base)
     if not plain:
         return write_into(ev, node, target, ev.port(place_at(ev, expand_augmented(node), node)))
     ev.need_entries(base.value, expr.value)

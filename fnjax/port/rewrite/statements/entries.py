@@ -25,7 +25,7 @@ from fnjax.port.rewrite.memory.indexing import (
 from fnjax.port.rewrite.memory.indices import check_axes, list_indices, spread_list
 from fnjax.port.rewrite.memory.masks import write_masked
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
-from fnjax.port.rewrite.values.arithmetic import make_number, port_64_bits
+from fnjax.port.rewrite.values.arithmetic import check_32_bits, make_number
 from fnjax.port.rewrite.values.binding import note_set_once, report_outliving
 from fnjax.port.torch import MISSING, fill, unparse
 
@@ -58,7 +58,8 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
             note_set_once(ev, target)
         return None
     check_not_owned(node, base)
-    expr = port_64_bits(ev, node, make_number(expr), base)
+    expr = make_number(expr)
+    check_32_bits(ev, node, expr, base)
     if (whole := _write_whole(ev, node, target, expr)) is not None:
         return whole
     check_axes(ev, target)

@@ -36,7 +36,6 @@ from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.differences import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal
-from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 
@@ -88,56 +87,14 @@ def make_number(expr: Expr) -> Expr:
     return Expr(fill("float(A)", A=expr.node), replace(expr.value, name=""))
 
 
-_ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.Divide, cst.FloorDivide, cst.Modulo)
-
-
-def port_64_bits(ev: Evaluator, node: cst.CSTNode, expr: Expr, other: Expr, divided: bool = False) -> Expr:
-    """Return an integer of more than 32 bits next to an array: JAX without jax_enable_x64 takes it as a float only.
-
-    Args:
-        ev: the evaluation.
-        node: what both are operands of.
-        expr: the number, if it is one: written out, or a power that may be as large.
-        other: the array.
-        divided: one is divided by the other, so that integers become floats.
-    """
-    number = _read_integer(expr.value)
-    large = number is not None and not _fits_32_bits(number)
-    if not (large or expr.value.origin.wide) or not (other.value.is_tensor or other.value.kind == "unknown"):
-        return expr
-    floats = divided or other.value.dtype in {"float", "complex"}
-    fits = floats or (other.value.dtype == "unknown" and other.named)
-    if not large and not (expr.value.kind == "static" and other.value.is_tensor and fits):
-        message = (
-            "if this integer can need more than 32 bits, JAX refuses it next to an array: write float(...) around it"
+def check_32_bits(ev: Evaluator, node: cst.CSTNode, *operands: Expr) -> None:
+    """Report an integer of more than 32 bits next to an array: JAX has such integers with jax_enable_x64 only."""
+    numbers = (_read_integer(o.value) for o in operands)
+    large = any(n is not None and not -(2**31) <= n < 2**31 for n in numbers)
+    if large and any(o.value.is_tensor for o in operands):
+        ev.report(
+            node, "int64", "an integer of more than 32 bits next to an array: write it as a float, or as two factors"
         )
-        ev.note(node, "int64", message)
-        return expr
-    if not other.value.is_tensor:
-        return expr
-    ev.large = "error" if large else ev.large or "note"
-    if floats:
-        return replace(expr, node=fill("float(A)", A=expr.node))
-    if other.value.dtype == "unknown":
-        ev.note(node, "int64", "next to integers this needs more than 32 bits: set jax_enable_x64 for them")
-    ev.diagnostics.imports.add("jnp")
-    return replace(expr, node=fill("jnp.asarray(A, D)", A=drop_parentheses(expr.node), D=_write_dtype(other)))
-
-
-def may_grow(ev: Evaluator, node: cst.BinaryOperation, left: Value, right: Value) -> bool:
-    """Return whether this is an integer of Python's that may need more than 32 bits: `2**k - 1`, `1 << bits`.
-
-    The counter of a loop is no such exponent: no loop has as many iterations.
-    """
-    if isinstance(node.operator, (cst.Power, cst.LeftShift)):
-        counting = [loop.target for loop in ev.here.loops if isinstance(loop, cst.For)]
-        small = isinstance(node.right, cst.UnaryOperation) or any(
-            find_names(t) & find_names(node.right) for t in counting
-        )
-        known = small or right.literal is not MISSING or right.is_tensor or right.dtype == "float"
-        return type(left.literal) is int and left.literal > 0 and not known
-    kept = isinstance(node.operator, (cst.Add, cst.Subtract, cst.Multiply)) and "float" not in {left.dtype, right.dtype}
-    return kept and ((left.origin.wide and right.kind == "static") or (right.origin.wide and left.kind == "static"))
 
 
 def report_overflow(ev: Evaluator, node: cst.CSTNode, left: Expr, right: Expr, shift: bool = False) -> None:
@@ -201,9 +158,7 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         dtype = "complex" if "complex" in (left.value.dtype, right.value.dtype) else "float"
     if not left.value.kind == right.value.kind == "static":
         left, right = make_number(left), make_number(right)
-        if isinstance(node.operator, _ARITHMETIC):
-            divided = isinstance(node.operator, cst.Divide)
-            left, right = (port_64_bits(ev, node, *p, divided) for p in ((left, right), (right, left)))
+        check_32_bits(ev, node, left, right)
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
             report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
     with ev.take({id(node.left): (node.left, left), id(node.right): (node.right, right)}):
@@ -232,15 +187,12 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         known_as = describe_combined(ev, node, [left, right], dtype).dtype
         scalar = left.value.is_number and right.value.is_number
         name = NUMBER if scalar and NUMBER in (left.value.name, right.value.name) else ""
-        wide = not _fits_32_bits(found) if type(found) is int else may_grow(ev, node, left.value, right.value)
-        return Expr(made, Value("static", known_as, name=name, literal=found, origin=Origin(wide=wide)))
+        return Expr(made, Value("static", known_as, name=name, literal=found))
     if isinstance(node.operator, cst.MatrixMultiply):
         ev.need_entries(left.value, right.value)
         known = {left.value.dtype, right.value.dtype}
         return Expr(made, Value("tensor", known.pop() if len(known) == 1 else "unknown", memref=ev.make_memref(node)))
     value = describe_combined(ev, node, [left, right], dtype)
-    if value.kind == "unknown" and may_grow(ev, node, left.value, right.value):
-        value = value.with_origin(wide=True)
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.origin.python:
         made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no integer
         value = replace(value, dtype="float")
@@ -288,11 +240,6 @@ def _compute_literal(node: cst.BinaryOperation, left: Value, right: Value) -> ob
     return compute(a, b)
 
 
-def _fits_32_bits(number: int) -> bool:
-    """Return whether 32 bits are enough."""
-    return -(2**31) <= number < 2**31
-
-
 def _read_integer(value: Value) -> int | None:
     """Return the integer that a value is, if it is known."""
     return value.literal if type(value.literal) is int and value.kind == "static" else None
@@ -324,9 +271,7 @@ def port_unary_operation(ev: Evaluator, node: cst.UnaryOperation) -> Expr:
             name=NUMBER if expr.value.name == NUMBER else "",
             literal=found if (found := read_literal(node)) is not MISSING else opposite,
             memref=ev.make_memref(node) if expr.value.kind == "unknown" else None,
-            origin=Origin(
-                mixed=expr.value.origin.mixed, wide=expr.value.origin.wide and isinstance(node.operator, cst.Minus)
-            ),
+            origin=Origin(mixed=expr.value.origin.mixed),
         )
         return Expr(made, value)
     return Expr(
@@ -383,11 +328,8 @@ def _port_sides(ev: Evaluator, node: cst.Comparison) -> Expr:
     """Translate `x > 0` with its operands as they are known."""
     sides = [node.left, *(t.comparator for t in node.comparisons)]
     operands = [ev.port(n) for n in sides]
-    if len(operands) == 2:
-        left, right = operands
-        operands = [port_64_bits(ev, node, left, right), port_64_bits(ev, node, right, left)]
-    with ev.take({id(n): (n, t) for n, t in zip(sides, operands, strict=True)}):
-        made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
+    check_32_bits(ev, node, *operands)
+    made = _port_dtype_comparison(ev, node) if any(is_dtype(o.value) for o in operands) else ev.port_parts(node)
     operators = [type(t.operator) for t in node.comparisons]
     # These return Python's True or False, whatever the operands; the others return arrays for arrays.
     if any(o in {cst.Is, cst.IsNot, cst.In, cst.NotIn} for o in operators):
