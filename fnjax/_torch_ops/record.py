@@ -81,10 +81,7 @@ class Overload:
         dtype: the dtype of jnp that a dtype of torch is.
         converts: returns the first argument in another dtype.
         quotient: divides the first argument by the other; the result is a float for integers.
-        product: a product, a power or a quotient.
-        sharp: inputs that differ by rounding may have results that differ by much.
         steps: the result is discontinuous at integers.
-        turns: returns the elements, or some of them, along other axes.
         blank: makes an array that is to be written to.
         selects: returns the elements that a mask selects.
         copies: makes an array of its data, detached from it.
@@ -121,10 +118,7 @@ class Overload:
     dtype: str = ""
     converts: bool = False
     quotient: bool = False
-    product: bool = False
-    sharp: bool = False
     steps: bool = False
-    turns: bool = False
     blank: bool = False
     selects: bool = False
     copies: bool = False

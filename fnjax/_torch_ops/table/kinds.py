@@ -8,11 +8,5 @@ import fnjax._torch_ops.table.reductions
 import fnjax._torch_ops.table.shapes  # noqa: F401 - each registers its lines
 from fnjax._torch_ops.registry import mark_column
 
-mark_column("product", ".pow .square .mul .div .multiply .divide")
-mark_column("sharp", ".isinf .isnan .isfinite .floor .ceil .sign .long .int .nonzero .eq .ne .heaviside")
 mark_column("steps", ".floor .ceil .trunc .frac .long .int .short .char .byte")
-mark_column(
-    "turns", ".t .T .mT .transpose .permute .unsqueeze .view .reshape .expand .swapaxes .repeat .clone .contiguous"
-)
-mark_column("turns", ".expand_as .view_as .detach .max .min .amax .amin")
 mark_column("blank", "torch.empty torch.empty_like .new_empty torch.zeros torch.zeros_like .new_zeros")

@@ -1,0 +1,81 @@
+"""Quotients that are rounded or compared.
+
+What: a quotient that `round`, `floor`, `ceil`, `trunc`, a conversion to integers or a comparison is given.
+Before: `torch.floor(x.clamp(lo, hi) / step)`
+After: `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
+Safety: XLA may multiply by the reciprocal of a divisor that broadcasts, which changes the last digit: 16 for 15 where
+the quotient is an integer.
+Limits: quotients after a helper stay as they are.
+"""
+
+from __future__ import annotations
+
+import math
+
+import libcst as cst
+
+from fnjax.port.analysis.evaluator import Evaluator
+from fnjax.port.known.facts import Value
+from fnjax.port.torch import Operation, find_operation
+from fnjax.port.torch.expressions import drop_parentheses
+from fnjax.port.tree.located import list_nodes
+
+
+def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Value) -> bool:
+    """Return whether a quotient must be rounded as a division rounds it.
+
+    Args:
+        ev: the evaluation.
+        node: the division, `x / s`, `x.div(s)` or `x /= s`.
+        over: what is known of the dividend.
+        under: what is known of the divisor.
+    """
+    number = under.literal if isinstance(under.literal, (int, float)) else 0
+    exact = abs(math.frexp(number)[0]) == 0.5  # a power of two, whose reciprocal is exact
+    if exact or not over.traced:
+        return False
+    names, inside = ev.keep_one(must_divide_exactly, lambda: _collect_stepped(ev))
+    return _find_written_name(node) in names or id(node) in inside
+
+
+def write_quotient(ev: Evaluator, made: cst.BinaryOperation) -> cst.Call:
+    """Return a translated division as a call of `_quotient`."""
+    ev.diagnostics.needs.add("_quotient")
+    over, under = (cst.Arg(drop_parentheses(p)) for p in (made.left, made.right))
+    comma = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    return cst.Call(cst.Name("_quotient"), [over.with_changes(comma=comma), under])
+
+
+def _has_steps(ev: Evaluator, node: cst.CSTNode) -> bool:
+    """Return whether an expression is discontinuous in its operand: a comparison, `x.floor()`, `torch.round(x)`."""
+    if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)):
+        return isinstance(node, cst.Comparison)
+    name = node.func.attr.value
+    found = find_operation(f"torch.Tensor.{name}")
+    steps = name in {"round", "round_"} or (isinstance(found, Operation) and found.first.steps)
+    return steps and not ev.find_name(node.func).startswith(("math.", "numpy."))
+
+
+def _collect_stepped(ev: Evaluator) -> tuple[set[str], set[int]]:
+    """Return the variables that such expressions use, and the identities of all nodes in these and what makes them."""
+    given = ev.routine.given
+    names: set[str] = set()
+    inside: set[int] = set()
+    waiting: list[cst.CSTNode] = [n for n in list_nodes(ev.routine.node) if _has_steps(ev, n)]
+    while waiting:
+        for n in list_nodes(waiting.pop()):
+            inside.add(id(n))
+            if isinstance(n, cst.Name) and n.value not in names:
+                names.add(n.value)
+                waiting += given.get(n.value, ())
+    return names, inside
+
+
+def _find_written_name(node: cst.CSTNode) -> str:
+    """Return the variable that `x /= s` or `x.div_(s)` writes to; empty for another expression."""
+    written: cst.CSTNode = node
+    if isinstance(node, cst.AugAssign):
+        written = node.target
+    elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value.endswith("_"):
+        written = node.func.value
+    return written.value if written is not node and isinstance(written, cst.Name) else ""
