@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import reduce
 
 import libcst as cst
 
@@ -30,18 +29,13 @@ from fnjax.port.source.naming import PUTTING, list_changed_names
 from fnjax.port.torch import MISSING, read_literal, unparse
 from fnjax.port.tree.located import list_nodes
 
-_MARKING = frozenset({"mark_dirty", "mark_non_differentiable", "save_for_backward", "set_materialize_grads"})
 
-
-@call_of("file:", "function:", "*.apply", *(f"*.{n}" for n in _MARKING))
+@call_of("file:", "function:", "*.apply")
 def port_own_call(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     """Translate a call of a function or class of the file, of Function.apply among them."""
     cls = _find_function_class(ev, node.func.value) if isinstance(node.func, cst.Attribute) else None
     if name.startswith("function:") or (name == "*.apply" and cls):
         return _port_apply(ev, node, cls or _find_class_of_alias(ev, node.func))
-    if name[2:] in _MARKING and cls:
-        message = f"{unparse(node.func)} is called of the class, where it marks nothing: call it of ctx"
-        raise Stop(node, "unknown", message)
     if not name.startswith("file:"):
         return None
     routine = ev.program.find_routine(name)
@@ -149,18 +143,6 @@ def _fills_parameter(routine: Routine, name: str) -> bool:
         ):
             return True
     return False
-
-
-@call_of("*.")
-def port_derived_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
-    """Translate `cls.project(x)`, where derived classes alone say what that is."""
-    routines = ev.program.find_methods_below(ev.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
-    if not routines or any(r.writes or r.draws for r in routines):
-        return None
-    list_values(ev, node)
-    made = ev.port_parts(node).with_changes(func=node.func)
-    values = [_relocate(ev, node, r.result or UNKNOWN, _note_arguments(ev, node, r)) for r in routines]
-    return Expr(made, reduce(join_values, values))
 
 
 def _note_arguments(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:

@@ -29,7 +29,6 @@ from fnjax.port.tree.located import list_nodes
 
 # Modules of Python's that work on numbers and bytes, not on objects of any kind.
 _NUMBERS = frozenset({"bisect", "decimal", "fractions", "heapq", "json", "statistics", "struct"})
-_OF_THE_GRAPH = frozenset({"grad", "backward", "retain_grad", "register_hook"})
 
 
 @call_of(ANY)
@@ -60,7 +59,6 @@ def port_unknown_call(ev: Evaluator, node: cst.Call, callee: str) -> Expr:
         if root in _NUMBERS and any(v.traced for v in values):
             ev.report_untraced(node, f"{name} of a tensor's value is unknown under jit")
         return Expr(made, UNKNOWN if any(v.kind in {"tensor", "unknown"} for v in values) else STATIC)
-    _note_graph(ev, node)
     _follow_effect(ev, node)
     given = [v.memref for v in values if v.memref]
     return Expr(made, replace(UNKNOWN, memref=MemRef.join_all(*given)) if given else UNKNOWN)
@@ -71,21 +69,6 @@ def _find_given_memref(ev: Evaluator, node: cst.Call, memref: MemRef | None, val
     passed = [v.memref for v in values if v.memref and memref and memref.storage & PASSED.storage]
     around = [memref] if memref and find_holders(ev, memref) else []
     return MemRef.join_all(*passed, *around) if passed or around else ev.make_memref(node)
-
-
-def _note_graph(ev: Evaluator, node: cst.Call) -> None:
-    """Note a method of some object whose class in this file, not ported along, reads gradients of PyTorch's graph."""
-    waiting = [node.func.attr.value] if isinstance(node.func, cst.Attribute) else []
-    for name in waiting:
-        for cls in (c for c in ev.program.classes.values() if name in c.methods and not c.is_function):
-            inside = list_nodes(cls.methods[name].body, cst.Attribute)
-            if read := _OF_THE_GRAPH & {n.attr.value for n in inside}:
-                asked = f"{unparse(node.func)} may be {cls.name}.{name}, which reads .{min(read)} of PyTorch's graph"
-                ev.note(
-                    node, "autograd", f"{asked} and is not ported along: pass objects that have it in JAX, by jax.vjp"
-                )
-                return
-            waiting += [n.attr.value for n in inside if unparse(n.value) == "self" and n.attr.value not in waiting]
 
 
 def _follow_effect(ev: Evaluator, node: cst.Call) -> None:

@@ -145,15 +145,6 @@ def _rank_member(node: cst.CSTNode) -> int:
     return {"forward": 1, "setup_context": 2}.get(name, 3 if name else 0)
 
 
-def _repeats_base(ev: Evaluator, node: Any) -> bool:
-    """Return whether this is `jvp = torch.autograd.Function.jvp`, which the base class says already."""
-    small = node.body[0] if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 else None
-    if not isinstance(small, cst.Assign) or len(small.targets) > 1 or not isinstance(small.value, cst.Attribute):
-        return False
-    base, _, name = ev.find_name(small.value).rpartition(".")
-    return base in FUNCTION_BASES and unparse(small.targets[0].target) == name
-
-
 def _port_member(
     ev: Evaluator, cls: Class, node: Any, closure: State | None, members: set[str] | None, scope: State
 ) -> list[Any]:
@@ -168,9 +159,6 @@ def _port_member(
         if cls.is_function and name == "symbolic":
             ev.note(node, "onnx", "symbolic is dropped: it serves the export to ONNX")
             return []
-        if cls.is_function and name == "jvp" and _only_calls_base(ev, node):
-            ev.note(node, "dropped", "this jvp is dropped: it only calls that of PyTorch's base class, which raises")
-            return []
         routine = program.make_routine(node, f"{cls.name}.{name}", cls)
         routine.closure = closure
         made, inner = port_routine(program, routine)
@@ -180,8 +168,6 @@ def _port_member(
         inner_cls = program.by_node[node]
         wanted = members is None or inner_cls.is_function or _holds_functions(program, inner_cls)
         return [port_class(ev, inner_cls, closure)] if wanted else []
-    if cls.is_function and _repeats_base(ev, node):
-        return []
     small = find_small_statement(node)
     text = isinstance(small, cst.Expr) and isinstance(small.value, (cst.SimpleString, cst.ConcatenatedString))
     if members is not None and (text or not program.list_bound(node) & members):
@@ -233,10 +219,3 @@ def _is_namespace(program: Program, cls: Class, members: set[str]) -> bool:
     uses = [n for n in reads if isinstance(n, cst.Name) and n.value == name and n is not cls.node.name]
     plain = not cls.node.bases and not cls.node.decorators and "." not in cls.name
     return plain and all(id(n) in known | inside for n in uses)
-
-
-def _only_calls_base(ev: Evaluator, node: cst.FunctionDef) -> bool:
-    """Return whether a jvp does nothing but call `torch.autograd.Function.jvp`."""
-    calls = [n for n in list_nodes(node.body) if isinstance(n, cst.Call)]
-    asks = len(calls) == 1 and ev.find_name(calls[0].func) == "torch.autograd.Function.jvp"
-    return asks and all(any(n is calls[0] for n in list_nodes(s)) for s in node.body.body)

@@ -5,7 +5,7 @@ What: staticmethod and classmethod stay; once_differentiable, custom_fwd and cus
 torch.jit.script`), and compilers where a function is given to them (`step = torch.compile(step)`).
 Before: `@torch.cuda.amp.custom_fwd(cast_inputs=torch.float16)`
 After: `@fnjax.custom_fwd`
-Safety: a decorator of the file that only wraps another in torch's compilers or a profiler is known by what it reads.
+Safety: a name of the file's own is known by what it is given.
 Limits: a decorator of another library is a finding.
 """
 
@@ -17,7 +17,7 @@ import sys
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
-from fnjax.port.analysis.guards import find_amp_decorator, is_guard_decorator
+from fnjax.port.analysis.guards import is_guard_decorator
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import RESULT, call_of
 from fnjax.port.rewrite.calls.custom_operators import port_library_call
@@ -70,15 +70,11 @@ def port_decorators(ev: Evaluator, decorators: list[cst.Decorator]) -> list[cst.
         if (made := port_library_call(ev, node)) is not None:
             kept.append(decorator.with_changes(decorator=made))
             continue
-        if any(o.startswith(COMPILERS) for o in {name, *options}) or _only_wraps_compiler(ev, name):
+        if any(o.startswith(COMPILERS) for o in {name, *options}):
             continue
         if ev.program.kernels and is_guard_decorator(ev.program, name.removeprefix("file:")):
             continue
-        name = (
-            name
-            if name in _MAPPED
-            else _find_amp_decorator(ev, called) or find_amp_decorator(ev.program, unparse(called)) or name
-        )
+        name = name if name in _MAPPED else _find_amp_decorator(ev, called) or name
         if name in _MAPPED:
             kept.append(decorator.with_changes(decorator=_port_amp_decorator(ev, node, name)))
             ev.diagnostics.imports.add("fnjax")
@@ -117,15 +113,3 @@ def _port_amp_decorator(ev: Evaluator, node: cst.BaseExpression, name: str) -> c
             "cast always",
         )
     return made
-
-
-def _only_wraps_compiler(ev: Evaluator, name: str) -> bool:
-    """Return whether a decorator of the file only reaches for torch's compilers or a profiler."""
-    found = ev.program.source.find_definition(name.removeprefix("file:")) if name.startswith("file:") else None
-    if found is None or found.function is None:
-        return False
-    read = (ev.program.resolve_name(n) for n in list_nodes(found.function.body, cst.Attribute, cst.Name))
-    own = sys.stdlib_module_names | {"builtins"}
-    foreign = {n for n in read if "." in n and not n.startswith("file:") and n.split(".")[0] not in own}
-    foreign -= {"torch.jit", "torch.cuda", "torch.cuda.nvtx"}
-    return bool(foreign) and all(n.startswith(COMPILERS) for n in foreign)

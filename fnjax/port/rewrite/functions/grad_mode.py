@@ -98,24 +98,10 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
 def port_silent_call(ev: Evaluator, node: cst.Expr) -> Statements | None:
     """Translate `torch.cuda.synchronize()`, `x.storage().resize_(0)`, `x.set_()`."""
     name = ev.find_name(node.value.func) if isinstance(node.value, cst.Call) else ""
-    if isinstance(node.value, cst.Call) and _frees_memory(ev, node.value):
-        name = unparse(node.value.func)
-    elif name not in SILENT:
+    if name not in SILENT:
         return None
     ev.note(node, "dropped", f"{name} is dropped: it computes nothing")
     return []
-
-
-def _frees_memory(ev: Evaluator, node: cst.Call) -> bool:
-    """Return whether a call frees a tensor's memory, or allocates it again."""
-    match node:
-        case cst.Call(
-            cst.Attribute(cst.Call(cst.Attribute(_, cst.Name("storage" | "untyped_storage")), []), cst.Name("resize_"))
-        ):
-            return True
-        case cst.Call(cst.Attribute(base, cst.Name("set_")), []):
-            return ev.port(base).value.is_tensor
-    return False
 
 
 @call_of(*FALSE, *_OF_GRADIENTS)

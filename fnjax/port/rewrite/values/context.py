@@ -20,7 +20,6 @@ from typing import Any
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, Stop, make_answer
-from fnjax.port.analysis.program import FUNCTION_BASES
 from fnjax.port.analysis.registry import call_of, expression, statement
 from fnjax.port.known.facts import SAVED, TENSOR, UNKNOWN, MemRef, Value, join_values, list_memrefs
 from fnjax.port.source.naming import iter_targets
@@ -51,27 +50,7 @@ def port_ctx_attribute(ev: Evaluator, node: cst.Attribute) -> Expr | None:
         return Expr(node, ev.state.variables.get("ctx.saved", Value("static", element=TENSOR)))
     if node.attr.value == "needs_input_grad":
         return Expr(node, Value("static", element=Value("static", "bool")))
-    if key not in ev.state.variables and _is_set_nowhere(ev, node.attr.value):
-        ev.report(node, "unknown", f"no method of the class sets ctx.{node.attr.value}; forward has to keep it")
     return Expr(node, ev.state.variables.get(key, UNKNOWN))
-
-
-def _is_set_nowhere(ev: Evaluator, name: str) -> bool:
-    """Return whether nothing in the file could set this attribute of ctx, nor a class of another file."""
-    owner, program = ev.routine.owner, ev.program
-    if owner is None or ev.routine.role not in {"backward", "vjp"} or program.find_method(owner, "forward") is None:
-        return False
-    bases = [b for c in program.iter_ancestors(owner) for b in c.bases]
-    if not all(b in FUNCTION_BASES or b.removeprefix("file:") in program.classes for b in bases):
-        return False
-    for n in list_nodes(program.source.tree):
-        called = isinstance(n, cst.Call) and unparse(n.func) in {"setattr", "hasattr", "getattr", "vars"}
-        passed = isinstance(n, cst.Arg) and isinstance(n.value, cst.Name) and n.value.value in {"ctx", "self"}
-        stored = isinstance(n, cst.Attribute) and n.attr.value in {name, "__dict__"} and not is_ctx(ev, n.value)
-        kept = isinstance(n, (cst.AssignTarget, cst.AnnAssign, cst.AugAssign)) and f".{name}" in unparse(n.target)
-        if called or passed or stored or kept:
-            return False
-    return not any(name in c.methods or f"{name} =" in unparse(c.node) for c in program.iter_ancestors(owner))
 
 
 @statement(cst.Expr, only="dirty")
