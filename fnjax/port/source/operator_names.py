@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 
 OPERATOR = r"torch\.library|custom_op|triton_op"
@@ -27,26 +28,25 @@ def iter_defined_operators(tree: ast.Module, constant: Callable[[str], ast.expr 
             while isinstance(call, ast.Call) and isinstance(call.func, ast.Call):  # `custom_op("mylib::f")(body)`
                 call = call.func
             if isinstance(call, ast.Call) and call.args and ast.unparse(call.func).split(".")[-1] in _DEFINING:
-                qualname = _read_string(call.args[0], constant)
+                qualname = read_beginning(call.args[0], constant)
                 if "::" in qualname:
                     yield qualname, name
 
 
-def _read_string(node: ast.expr | None, constant: Callable[[str], ast.expr | None], depth: int = 0) -> str:
-    """Return the string that an expression is, or nothing."""
+def read_beginning(node: ast.expr | None, constant: Callable[[str], ast.expr | None], depth: int = 0) -> str:
+    """Return the string that an expression is, or that it begins with: `"twice"` of `"twice" + infer_schema(f)`."""
     if isinstance(node, ast.Constant):
         return node.value if isinstance(node.value, str) else ""
     if isinstance(node, ast.Name) and depth < 3:
-        return _read_string(constant(node.id), constant, depth + 1)
+        return read_beginning(constant(node.id), constant, depth + 1)
     if isinstance(node, ast.FormattedValue) and node.conversion == -1 and node.format_spec is None:
-        return _read_string(node.value, constant, depth)
+        return read_beginning(node.value, constant, depth)
     parts: list[ast.expr] = []
     if isinstance(node, ast.JoinedStr):
         parts = node.values
     elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
         parts = [node.left, node.right]
-    words = [_read_string(p, constant, depth) for p in parts]
-    return "".join(words) if all(words) else ""
+    return "".join(itertools.takewhile(bool, (read_beginning(p, constant, depth) for p in parts)))
 
 
 def iter_named_operators(nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Attribute, str]]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 
+from fnjax.port.source.operator_names import read_beginning
+
 SHARED = "direct_register_custom_op"  # the function that serving packages share, which defines and implements
 
 
@@ -33,7 +35,7 @@ def list_operator_names(tree: ast.Module) -> list[str]:
                 found[name if "::" in name else f"{owner}::{name}"] = None
         elif _name_called(node) == SHARED:
             by_name = {k.arg: k.value for k in node.keywords}
-            name = _read_beginning(texts, by_name["op_name"]) if "op_name" in by_name else _read_text(texts, node)
+            name = read_beginning(by_name["op_name"], texts.get) if "op_name" in by_name else _read_text(texts, node)
             given = (ast.unparse(a) for a in (*node.args, *by_name.values()))
             owner = next((libraries[a] for a in given if a in libraries), _find_namespace(tree, libraries))
             found |= {f"{owner}::{name}": None} if owner and name else {}
@@ -53,16 +55,4 @@ def _name_called(call: ast.Call) -> str:
 
 def _read_text(texts: dict[str, ast.expr], call: ast.Call, index: int = 0) -> str:
     """Return the text that an argument is, or begins with, by the texts that the file has names for."""
-    return _read_beginning(texts, call.args[index]) if len(call.args) > index else ""
-
-
-def _read_beginning(texts: dict[str, ast.expr], given: ast.expr) -> str:
-    if isinstance(given, ast.Name) and given.id in texts:
-        given = texts[given.id]
-    if isinstance(given, ast.JoinedStr):
-        parts = (p.value if isinstance(p, ast.FormattedValue) else p for p in given.values)
-        return "".join(_read_beginning(texts, p) for p in parts)
-    if isinstance(given, ast.BinOp):
-        left = _read_beginning(texts, given.left)
-        return left if "(" in left else left + _read_beginning(texts, given.right)
-    return given.value if isinstance(given, ast.Constant) and isinstance(given.value, str) else ""
+    return read_beginning(call.args[index], texts.get) if len(call.args) > index else ""
