@@ -17,7 +17,6 @@ SAVED = "ctx.save_for_backward()"  # what was saved
 LOST = "\0"  # separates masks in Value.mask: branches select elements by different masks, or one of them by none
 ROW = "instance:row"  # of an argument that is integers by default, or one that the caller gives
 NUMBER = "instance:numpy"  # of a NumPy scalar, which JAX takes for an array in promotion and PyTorch does not
-COPIED = "copied"  # how the choice of a call begins that returns the same memory or a copy: `x.contiguous()`
 HOLE = "_"  # the viewed array in the expression of a Step
 
 

@@ -9,7 +9,6 @@ import libcst as cst
 from fnjax._torch_ops.signature import NOT_PROMOTING
 from fnjax.port.analysis.evaluator import Evaluator, find_names
 from fnjax.port.known.facts import (
-    COPIED,
     DTYPE,
     HOLE,
     SIZE,
@@ -179,7 +178,7 @@ def _find_result_memref(
         half = exact != first.exact and {exact, first.exact} & {"float16", "bfloat16", "int8", "uint8", "int16"}
         if other or half:  # assume that a cast to such a dtype changes it, so that it copies
             return ev.make_memref(node)
-        return _mark_choice(ev, node, bound, memref)
+        return _mark_choice(ev, node, memref)
     if rendered.unchanged or (bound.overload.each and not bound.overload.recoded):
         return memref
     taken = _make_view_step(ev, node, bound)
@@ -189,14 +188,14 @@ def _find_result_memref(
     return replace(memref, steps=(*memref.steps, replace(taken, repeats=repeats, gaps=says.gaps or alias == "repeat")))
 
 
-def _mark_choice(ev: Evaluator, node: cst.BaseExpression, bound: Bound, memref: MemRef) -> MemRef:
+def _mark_choice(ev: Evaluator, node: cst.BaseExpression, memref: MemRef) -> MemRef:
     """Return the memory reference of the same memory or a copy; all its views are views of one memory either way."""
     if not (memref.certain or memref.choice) or ev.here.repeated:
         return memref.doubtful
     line, column = ev.program.source.locate(node)
-    decision = f"{COPIED} {line}:{column}{ev.here.unrolled}"
+    decision = f"copied {line}:{column}{ev.here.unrolled}"
     ev.state.decide_anew(decision)
-    return replace(memref, certain=False, choice=f"{decision} {bound.operation.names[0].rpartition('.')[2]}()")
+    return replace(memref, certain=False, choice=f"{decision} ")
 
 
 def _is_held(ev: Evaluator, memref: MemRef) -> bool:

@@ -1,8 +1,8 @@
 """Classes.
 
 What: `torch.autograd.Function` and its like become `fnjax.Function`, under whatever alias; ONNX's `symbolic` is
-dropped; Functions inside functions and classes stay where they are. Of another class that holds Functions, or of which
-only static members are read, the port has what is read; of one whose methods hold them it has all.
+dropped; Functions inside functions and classes stay where they are. Of another class that holds Functions the port has
+what is read; of one whose methods hold them it has all.
 Before: `class Cube(Function):` with `from torch.autograd import Function`
 After: `class Cube(fnjax.Function):`
 Safety: what a class inherits from classes of the file is ported along.
@@ -57,9 +57,7 @@ def port_class(ev: Evaluator, cls: Class, closure: State | None) -> cst.ClassDef
     """Return the translation of a class."""
     node, program = cls.node, ev.program
     holds = not cls.is_function and _holds_functions(program, cls)
-    read = _list_read_members(program, cls) if not cls.is_function else None
-    in_part = (holds and not _is_instance_read(program, cls)) or (read and _is_namespace(program, cls, read))
-    members = read if in_part else None  # None: all
+    members = _list_read_members(program, cls) if holds and not _is_instance_read(program, cls) else None  # None: all
     # Not in the order of the text: backward is evaluated with what forward has left on ctx.
     order = sorted(range(len(node.body.body)), key=lambda i: _rank_member(node.body.body[i]))
     made: dict[int, list[Any]] = {}
@@ -208,14 +206,3 @@ def _list_read_members(program: Program, cls: Class) -> set[str]:
                 found.add(name)
                 waiting.append(part)
     return found
-
-
-def _is_namespace(program: Program, cls: Class, members: set[str]) -> bool:
-    """Return whether a file reads nothing of a class but static members, by its name."""
-    name = cls.node.name.value
-    inside = {id(n) for n in list_nodes(cls.node)}
-    reads = [n for n in list_nodes(program.source.tree) if isinstance(n, (cst.Name, cst.Attribute))]
-    known = {id(n.value) for n in reads if isinstance(n, cst.Attribute) and n.attr.value in members}
-    uses = [n for n in reads if isinstance(n, cst.Name) and n.value == name and n is not cls.node.name]
-    plain = not cls.node.bases and not cls.node.decorators and "." not in cls.name
-    return plain and all(id(n) in known | inside for n in uses)

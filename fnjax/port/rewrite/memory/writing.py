@@ -19,7 +19,7 @@ from dataclasses import replace
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, find_names, make_assignment, parse
-from fnjax.port.known.facts import COPIED, HOLE, SAVED, MemRef, Step, Value, list_memrefs, may_widen
+from fnjax.port.known.facts import HOLE, SAVED, MemRef, Step, Value, list_memrefs, may_widen
 from fnjax.port.rewrite.memory.indexing import update_at
 from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.memory.sharing import check_reads_before, find_holders, list_containers
@@ -29,6 +29,7 @@ from fnjax.port.torch.expressions import TemplateFiller
 from fnjax.port.tree.located import list_nodes
 
 _OWNED = " of an object"
+_DOUBT = "whether this write changes {!r} cannot be told (the one may be a view of the other); take .clone() first"
 
 
 def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseExpression, value: Value) -> Expr:
@@ -65,7 +66,7 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
     if not (memref.certain or memref.choice) and own not in holders:
         live = [n for n in holders if n != owner and ev.is_live(n, node)]
         if live:
-            raise Stop(node, "alias", _describe_doubt(memref, holders[live[0]], live[0]))
+            raise Stop(node, "alias", _DOUBT.format(live[0]))
         if owner not in holders:
             return Expr(new, value)
         own = owner
@@ -240,7 +241,7 @@ def _check_certain(ev: Evaluator, node: cst.CSTNode, memref: MemRef, holders: di
     read = (n for n in holders if n != first and n not in ev.taking_back and ev.is_live(n, node, entries=True))
     doubtful = [n for n in read if not holders[n].tells_overlap_with(memref)]
     if doubtful:
-        raise Stop(node, "alias", _describe_doubt(memref, holders[doubtful[0]], doubtful[0]))
+        raise Stop(node, "alias", _DOUBT.format(doubtful[0]))
     containers = [n for n in list_containers(ev, node, memref) if n not in {*holders, SAVED}]
     if containers:
         raise Stop(
@@ -256,17 +257,6 @@ def _check_not_saved(ev: Evaluator, node: cst.CSTNode, holders: dict[str, MemRef
     saved = list_memrefs(ev.state.variables.get(SAVED, Value()))
     if any(p.storage & storages for p in saved):
         raise Stop(node, "alias", "this changes what ctx.save_for_backward was given before; save it after the write")
-
-
-def _describe_doubt(memref: MemRef, other: MemRef, name: str) -> str:
-    copied = next((p.choice for p in (memref, other) if p.choice.startswith(COPIED)), "")
-    if not copied:
-        return f"whether this write changes {name!r} cannot be told (the one may be a view of the other)"
-    call = copied.rpartition(" ")[2].rstrip("'")
-    return (
-        f"whether this write also changes {name!r}, which is read afterwards, cannot be told: {call} returns the same "
-        "memory or a copy; take .clone() instead"
-    )
 
 
 def write_view(ev: Evaluator, name: str, steps: tuple[Step, ...], new: cst.BaseExpression) -> cst.BaseExpression:
