@@ -54,6 +54,26 @@ def is_guard_context(program: Program, name: str) -> bool:
     return bool(found) and about and ((made and plain) or given) and all(map(_CALLED.fullmatch, calls))
 
 
+def find_amp_decorator(program: Program, name: str) -> str:
+    """Return the decorator of torch.amp that a function has given a name: `fwd, bwd = decorators_of(version)`."""
+    for statement in program.source.providers.get(name, ()):
+        small = statement.body[0] if isinstance(statement, cst.SimpleStatementLine) else None
+        if not isinstance(small, cst.Assign) or not isinstance(small.value, cst.Call):
+            continue
+        function, target = _find_function(program, unparse(small.value.func)), small.targets[0].target
+        if function is None:
+            continue
+        index = -1
+        if isinstance(target, cst.Tuple):
+            index = [unparse(e.value) for e in target.elements].index(name)
+        given = [n.value for n in list_nodes(function.body, cst.Return) if n.value is not None]
+        parts = [v.elements[index].value if index >= 0 and isinstance(v, cst.Tuple) else v for v in given]
+        ends = {m for p in parts for m in re.findall(r"\bcustom_(?:fwd|bwd)\b", unparse(p))}
+        if len(ends) == 1 and all(re.search(r"\bcustom_(fwd|bwd)\b", unparse(p)) for p in parts):
+            return f"torch.amp.{ends.pop()}"
+    return ""
+
+
 def only_imports_triton(statement: cst.CSTNode) -> bool:
     """Return whether an `if` or a `try` does nothing but import names of Triton, from one module of it or another."""
     if not isinstance(statement, (cst.If, cst.Try)):

@@ -216,6 +216,12 @@ class Program:
                 return self.make_routine(c.methods[name], f"{c.name}.{name}", c)
         return None
 
+    def find_methods_below(self, base: str, name: str) -> list[Routine]:
+        """Return the methods of this name that classes derived from one of the file define."""
+        owner = self.classes.get(base.removeprefix("file:"))
+        derived = self.list_derived(owner) if owner is not None else []
+        return [self.make_routine(c.methods[name], f"{c.name}.{name}", c) for c in derived if name in c.methods]
+
     def find_differentiated_inputs(self, routine: Routine, always: bool = False) -> set[int]:
         """Return the inputs of a forward for which backward returns a gradient; with `always`, in each branch."""
         if routine.role != "forward" or routine.owner is None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import reduce
 
 import libcst as cst
 
@@ -143,6 +144,18 @@ def _fills_parameter(routine: Routine, name: str) -> bool:
         ):
             return True
     return False
+
+
+@call_of("*.")
+def port_derived_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
+    """Translate `cls.project(x)`, where derived classes alone say what that is."""
+    routines = ev.program.find_methods_below(ev.find_name(node.func.value), name[2:])  # type: ignore[attr-defined] # a method
+    if not routines or any(r.writes or r.draws for r in routines):
+        return None
+    list_values(ev, node)
+    made = ev.port_parts(node).with_changes(func=node.func)
+    values = [_relocate(ev, node, r.result or UNKNOWN, _note_arguments(ev, node, r)) for r in routines]
+    return Expr(made, reduce(join_values, values))
 
 
 def _note_arguments(ev: Evaluator, node: cst.Call, routine: Routine) -> dict[str, cst.Arg]:

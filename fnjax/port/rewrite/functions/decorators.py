@@ -17,7 +17,7 @@ import sys
 import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
-from fnjax.port.analysis.guards import is_guard_decorator
+from fnjax.port.analysis.guards import find_amp_decorator, is_guard_decorator
 from fnjax.port.analysis.program import list_nodes
 from fnjax.port.analysis.registry import RESULT, call_of
 from fnjax.port.rewrite.calls.custom_operators import port_library_call
@@ -74,7 +74,8 @@ def port_decorators(ev: Evaluator, decorators: list[cst.Decorator]) -> list[cst.
             continue
         if ev.program.kernels and is_guard_decorator(ev.program, name.removeprefix("file:")):
             continue
-        name = name if name in _MAPPED else _find_amp_decorator(ev, called) or name
+        if name not in _MAPPED:
+            name = _find_amp_decorator(ev, called) or find_amp_decorator(ev.program, unparse(called)) or name
         if name in _MAPPED:
             kept.append(decorator.with_changes(decorator=_port_amp_decorator(ev, node, name)))
             ev.diagnostics.imports.add("fnjax")
