@@ -97,10 +97,6 @@ def _is_blank(ev: Evaluator, name: str) -> bool:
     bound = [n for n in list_nodes(ev.routine.node, cst.Assign) for t in n.targets if name in iter_targets(t.target)]
     made = [n.value.func for n in bound if isinstance(n.value, cst.Call)]
     names = {f.attr.value if isinstance(f, cst.Attribute) else unparse(f) for f in made}
-    return bool(made) and len(made) == len(bound) and all(map(_makes_blank, names))
-
-
-def _makes_blank(name: str) -> bool:
-    """Return whether a function, or a method, of this name makes an uninitialised array."""
-    known = (find_operation(f"{space}.{name}") for space in ("torch", "torch.Tensor"))
-    return any(isinstance(o, Operation) and o.first.blank for o in known)
+    known = [[find_operation(f"{space}.{name}") for space in ("torch", "torch.Tensor")] for name in names]
+    blank = all(any(isinstance(o, Operation) and o.first.blank for o in both) for both in known)
+    return bool(made) and len(made) == len(bound) and blank

@@ -151,11 +151,8 @@ def _return_mutated(ev: Evaluator, routine: Routine, made: cst.FunctionDef) -> c
         lost = ", ".join(sorted(rebound or names))
         message = f"the operator mutates {lost}, which is another array when the body returns: give that another name"
         ev.report(routine.node.name, "alias", message)
-    return made.with_changes(body=return_also(made.body, names, _returns_several(ev)))
-
-
-def _returns_several(ev: Evaluator) -> bool:
-    return any(v.parts is not None for v in ev.returns)
+    several = any(v.parts is not None for v in ev.returns)
+    return made.with_changes(body=return_also(made.body, names, several))
 
 
 def _may_return_written(program: Program, routine: Routine) -> bool:
@@ -200,16 +197,8 @@ def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
         param = next((p for p in routine.parameters if p.name.value == name), None)
         if param is None:
             continue
-        if any(f"arg:{name}" in v.storages for v in ev.returns):
-            ev.note(
-                param,
-                "in-place",
-                f"forward writes to its input {name!r}: the caller gets the new array as the result, its own "
-                "stays as it was",
-            )
-        elif any(v.literal is not None for v in ev.returns) and (
-            routine.parameters.index(param) - routine.first in ev.program.find_differentiated_inputs(routine)
-        ):
+        graded = routine.parameters.index(param) - routine.first in ev.program.find_differentiated_inputs(routine)
+        if any(f"arg:{name}" in v.storages or (graded and v.literal is not None) for v in ev.returns):
             ev.note(param, "in-place", f"forward writes to its input {name!r}: the caller's own array stays as it was")
         else:  # a buffer, whose new entries are meant for the caller
             ev.report(

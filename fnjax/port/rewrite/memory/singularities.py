@@ -15,7 +15,6 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.expressions import Operands
-from fnjax.port.source.records import Routine, list_decorators
 from fnjax.port.torch import Operation, fill, find_operation, unparse
 from fnjax.port.tree.located import list_nodes
 
@@ -41,36 +40,14 @@ def avoid_singularities(ev: Evaluator, operation: str, values: Sequence[cst.Base
 
 
 def _may_be_differentiated(ev: Evaluator) -> bool:
-    """Return whether JAX may differentiate this code: also forward, where it keeps what is neither input nor output."""
-    if ev.derived or ev.routine.role not in {"forward", "setup_context"}:
+    """Return whether JAX may differentiate this code: also forward, where a variable that it keeps is no input or mask."""
+    routine = ev.routine
+    if ev.derived or routine.role not in {"forward", "setup_context"}:
         return ev.derived
-    routine, owner = ev.routine, ev.routine.owner
-    backward = ev.program.find_method(owner, "backward") if owner is not None else None
-    if backward is None or any("once_differentiable" in d for d in list_decorators(backward.node)):
-        return False
-    kept: list[str | None] = ev.keep_one(_list_kept, lambda: _list_kept(routine))
-    return any(name is None or _may_have_gradient(ev, name) for name in kept)
-
-
-def _list_kept(routine: Routine) -> list[str | None]:
-    """Return the variables that forward keeps, neither inputs nor outputs; None for any other expression."""
-    inside = list_nodes(routine.node.body, cst.Assign, cst.Call, cst.Return)
+    inside = list_nodes(routine.node.body, cst.Assign, cst.Call)
     saving = {f"{routine.context}.save_for_backward", f"{routine.context}.save_for_forward"}
     kept = [a.value for n in inside if isinstance(n, cst.Call) and unparse(n.func) in saving for a in n.args]
-    for n in inside:
-        if isinstance(n, cst.Assign) and isinstance(n.value, cst.Name):
-            kept += [n.value for t in n.targets if unparse(t.target).startswith(f"{routine.context}.")]
-    values = [n.value for n in inside if isinstance(n, cst.Return) and n.value]
-    values += [e.value for v in values if isinstance(v, cst.Tuple) for e in v.elements]
-    returned = {v.value for v in values if isinstance(v, cst.Name)}
-    plain = returned | ({p.name.value for p in routine.parameters} - routine.given.keys()) | {"None"}
-    names = (k.value if isinstance(k, cst.Name) else None for k in kept)
-    return [*dict.fromkeys(name for name in names if name not in plain)]
-
-
-def _may_have_gradient(ev: Evaluator, name: str) -> bool:
-    """Return whether a variable may hold other numbers than integers; for one that is bound later its text decides."""
-    value = ev.state.variables.get(name)
-    if value is not None:
-        return value.kind != "static" and value.dtype not in {"bool", "int"}
-    return not all(isinstance(g, cst.Comparison) for g in ev.routine.given.get(name, []))
+    assigned = [n for n in inside if isinstance(n, cst.Assign)]
+    kept += [n.value for n in assigned if unparse(n.targets[0].target).startswith(f"{routine.context}.")]
+    given = [g for k in kept if isinstance(k, cst.Name) for g in routine.given.get(k.value, ())]  # none to an input
+    return not all(isinstance(g, cst.Comparison) for g in given)

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import libcst as cst
 
-from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, place_at
+from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements
 from fnjax.port.known.facts import join_elements, join_values
 from fnjax.port.rewrite.memory.indexing import (
     find_selecting_index,
@@ -60,8 +60,6 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
     check_not_owned(node, base)
     expr = make_number(expr)
     check_32_bits(ev, node, expr, base)
-    if (whole := _write_whole(ev, node, target, expr)) is not None:
-        return whole
     check_axes(ev, target)
     index = find_selecting_index(ev, target)
     mask = index if index is not None and index.value.dtype == "bool" else None
@@ -92,20 +90,6 @@ def write_into(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscrip
         new = update_at(entry, given)
     write_memory(ev, node, base, new, replace(base.value, number="", kind="tensor"))
     return []
-
-
-def _write_whole(ev: Evaluator, node: cst.BaseSmallStatement, target: cst.Subscript, expr: Expr) -> Statements | None:
-    """Translate `x[:] = v` as `x.copy_(v)`, or `x.fill_(v)` for a number; None for other elements."""
-    match [e.slice for e in target.slice]:
-        case [cst.Slice(None, None, None) | cst.Index(cst.Ellipsis())] if isinstance(node, cst.Assign):
-            number = expr.value.is_number or expr.value.literal is not MISSING
-        case _:
-            return None
-    if not (number or expr.value.is_tensor) or not ev.name_variable(target.value):
-        return None
-    call = cst.Call(cst.Attribute(target.value, cst.Name("fill_" if number else "copy_")), [cst.Arg(node.value)])
-    made: Statements = ev.apply_rules(place_at(ev, cst.Expr(call), node))
-    return made
 
 
 def _is_indexed_like_tensor(ev: Evaluator, base: Expr, target: cst.Subscript) -> bool:
