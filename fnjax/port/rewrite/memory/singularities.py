@@ -40,7 +40,7 @@ def avoid_singularities(ev: Evaluator, operation: str, values: Sequence[cst.Base
 
 
 def _may_be_differentiated(ev: Evaluator) -> bool:
-    """Return whether JAX may differentiate this code: also forward, where a variable that it keeps is no input or mask."""
+    """Return whether JAX may differentiate this code: also forward, where what it keeps is no input, nor a mask."""
     routine = ev.routine
     if ev.derived or routine.role not in {"forward", "setup_context"}:
         return ev.derived
