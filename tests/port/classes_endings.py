@@ -106,12 +106,10 @@ class LargestOnBound(Function):
         return g * ((q >= -bound) & (q <= bound)) * (torch.ceil(q) <= 31)
 """,
     ),
-    "WholePowers": (  # logarithms and powers of two exact; a quotient rounded as by a division; jvp of the base
+    "WholePowers": (  # logarithms and powers of two exact; a quotient rounded as by a division
         "array([0.25, 8.0, 8192.0, 32768.0, 3.0, 1000.0]), array([13, 15, 3])",
         """
 class WholePowers(Function):
-    jvp = Function.jvp
-
     @staticmethod
     def forward(ctx, x, k):
         scale = 2 ** torch.floor(torch.log2(x))

@@ -29,7 +29,7 @@ from fnjax.port.rewrite.memory.sharing import list_seeing
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import check_32_bits, make_number, narrow_result, report_overflow
-from fnjax.port.rewrite.values.quotients import must_divide_exactly, write_quotient
+from fnjax.port.rewrite.values.last_digits import must_divide_exactly, write_quotient
 from fnjax.port.torch import (
     MISSING,
     Bound,

@@ -26,7 +26,7 @@ from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.arithmetic import check_32_bits, expand_augmented, make_number, report_overflow
 from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
 from fnjax.port.rewrite.values.context import is_ctx, keep_on_ctx
-from fnjax.port.rewrite.values.quotients import must_divide_exactly, write_quotient
+from fnjax.port.rewrite.values.last_digits import must_divide_exactly, write_quotient
 from fnjax.port.torch import MISSING, bracket, unparse
 
 _UPDATES = {

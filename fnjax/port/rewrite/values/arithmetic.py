@@ -33,7 +33,7 @@ from fnjax.port.known.facts import (
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.singularities import avoid_singularities
-from fnjax.port.rewrite.values.quotients import must_divide_exactly, write_quotient
+from fnjax.port.rewrite.values.last_digits import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal
 from fnjax.port.tree.located import list_nodes
@@ -196,6 +196,9 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
     if isinstance(node.operator, cst.Power) and left.value.kind == "static" and right.value.origin.python:
         made = made.with_changes(left=fill("float(A)", A=left.node))  # Python's 2 ** -1 is no integer
         value = replace(value, dtype="float")
+    if isinstance(node.operator, cst.Subtract) and must_vanish_exactly(ev, node):
+        ev.diagnostics.needs.add("_difference")
+        made = fill("_difference(A, B)", A=made.left, B=made.right)
     if isinstance(node.operator, cst.Divide) and must_divide_exactly(ev, node, left.value, right.value):
         made = write_quotient(ev, made)
     new = narrow_result(made, [left, right])

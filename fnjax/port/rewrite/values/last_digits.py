@@ -1,11 +1,12 @@
-"""Quotients that are rounded or compared.
+"""Differences and quotients of which the last digit counts.
 
-What: a quotient that `round`, `floor`, `ceil`, `trunc`, a conversion to integers or a comparison is given.
-Before: `torch.floor(x.clamp(lo, hi) / step)`
-After: `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
-Safety: XLA may multiply by the reciprocal of a divisor that broadcasts, which changes the last digit: 16 for 15 where
-the quotient is an integer.
-Limits: quotients after a helper stay as they are.
+What: a difference of one product, along other axes, which is to be 0 where both are the same; a quotient that `round`,
+`floor`, `ceil`, `trunc`, a conversion to integers or a comparison is given.
+Before: `d = s ** 2 - (s ** 2).unsqueeze(1)`; `torch.floor(x.clamp(lo, hi) / step)`
+After: `d = _difference(s ** 2, (s ** 2)[:, None])`; `jnp.floor(_quotient(jnp.clip(x, lo, hi), step))`
+Safety: XLA joins a product and a sum, and multiplies by the reciprocal of a divisor that broadcasts, which changes the
+last digit: 1e-8 for 0, and 16 for 15 where the quotient is an integer.
+Limits: differences of two products, and quotients after a helper, stay as they are.
 """
 
 from __future__ import annotations
@@ -16,9 +17,38 @@ import libcst as cst
 
 from fnjax.port.analysis.evaluator import Evaluator
 from fnjax.port.known.facts import Value
-from fnjax.port.torch import Operation, find_operation
+from fnjax.port.torch import Operation, find_operation, unparse
 from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
+
+_TURNING = frozenset({"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes"})
+
+
+def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
+    """Return whether this is the difference of one product along other axes: `s ** 2 - (s ** 2).t()`."""
+    of, other = (_drop_axis_changes(ev, n) for n in (node.left, node.right))
+    if unparse(of) != unparse(other) or unparse(node.left) == unparse(node.right):
+        return False
+    given = ev.routine.given.get(of.value, ()) if isinstance(of, cst.Name) else (of,)
+    return any(_is_product(_drop_axis_changes(ev, g)) for g in given)
+
+
+def _is_product(node: cst.BaseExpression) -> bool:
+    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
+        return node.func.attr.value in {"pow", "square", "mul"}
+    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Multiply, cst.Power))
+
+
+def _drop_axis_changes(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
+    """Return what an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
+    while True:
+        called = node.func if isinstance(node, cst.Call) else node
+        if isinstance(called, cst.Attribute) and called.attr.value in _TURNING and not ev.find_name(called):
+            node = called.value
+        elif isinstance(node, cst.Subscript) and any(unparse(e.slice) == "None" for e in node.slice):
+            node = node.value
+        else:
+            return node
 
 
 def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Value) -> bool:
