@@ -65,7 +65,7 @@ AS_THEY_ARE = {
     *("BesselOfTensor", "MatrixRoot", "DistanceMap", "NumpyMixed", "TypesOfTensors", "TypeAsked"),
     *("Partials", "Chosen", "RowLoop", "PieceWrites", "NumbersApart"),
     *("Settings", "RowsSaved", "DimSaved", "BestScale", "Kernel"),
-    *("Matched", "RunningStatistics", "CheckedOption", "PartialSort", "LargeNumbers"),
+    *("Matched", "RunningStatistics", "CheckedOption", "TakingTurns", "LargeNumbers"),
     *("Recompute", "Saturated", "RowsOfTheWeight", "PowerIter", "ForBreak", *classes_recomputing.CASES),
 }
 

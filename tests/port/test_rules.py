@@ -257,26 +257,9 @@ REWRITES = {
     "out=": ("torch.exp(y, out=x)", "x = jnp.exp(y)"),
     "another name for the memory": ("z = x\nz += 1", "z = x\nz = z + 1\nx = z"),
     "a view that is written to": ("z = x[0]\nz.mul_(2)", "z = x[0]\nz = z * 2\nx = x.at[0].set(z)"),
-    "a write of a helper that a list shows": (
-        "def half(t):\n    t.div_(2)\n    return t.sum()\nw = x * 1\nheld = [w]\nz = half(w)\nctx.z = z + held[0]",
-        (
-            "def half(t):\n    t = t / 2\n    return jnp.sum(t), t\nw = x * 1\nheld = [w]\nfound, new_t = half(w)\n"
-            "w = new_t\nheld[0] = w\nz = found\nctx.z = z + held[0]"
-        ),
-    ),
     "a write to all entries": (
         "z = torch.zeros_like(x)\nz[:] = x.sum(0)\nw = torch.zeros_like(x)\nw[...] = 2",
-        (
-            "z = jnp.zeros_like(x)\nz = jnp.broadcast_to(jnp.sum(x, axis=0), z.shape).astype(z.dtype)\n"
-            "w = jnp.zeros_like(x)\nw = jnp.full_like(w, 2)"
-        ),
-    ),
-    "a list of views": (
-        "z = x * 1\nv = [z[0], z[1]]\nv[0].mul_(2)\nz += 1\nctx.z = z, v",
-        (
-            "z = x * 1\nv = [z[0], z[1]]\nv[0] = v[0] * 2\nz = z.at[0].set(v[0])\nz = z + 1\nv[0] = z[0]\n"
-            "v[1] = z[1]\nctx.z = z, v"
-        ),
+        ("z = jnp.zeros_like(x)\nz = z.at[:].set(jnp.sum(x, axis=0))\nw = jnp.zeros_like(x)\nw = w.at[...].set(2)"),
     ),
     "a row of what a branch has chosen": (
         "v, w = x * 1, y * 1\nz = v if flag else w\nr = z[0]\nr.mul_(2)\nx = z",
@@ -324,10 +307,6 @@ REWRITES = {
     "axes of which there may be none": (
         "d = [i for i in range(n)]\nz = x.sum(d)",
         "d = [i for i in range(n)]\nz = jnp.sum(x, axis=d or None)",
-    ),
-    "a storage that is freed": (
-        "z = x * 2\ny.storage().resize_(0)\ny.untyped_storage().resize_(4)\ny.set_()",
-        "z = x * 2",
     ),
     "a write to what a lambda makes": (
         "f = lambda t: t * 3\nz = f(x)\nz.mul_(2)",
@@ -861,14 +840,6 @@ def test_a_helper_knows_what_it_is_given():
         assert [f.code for f in cls.findings] == expected
 
 
-@pytest.mark.parametrize(("written", "expected"), [("ctx.n = y", []), ("y.node.n = 1", []), ("z = 1", ["unknown"])])
-def test_what_ctx_is_never_given(written, expected):
-    """An attribute of ctx that backward reads must be assigned somewhere in the file, if only outside the class."""
-    backward = "\n    @staticmethod\n    def backward(ctx, g):\n        return g * ctx.n\n"
-    (cls,) = port_source(f"{HEAD}        {written}{TAIL}{backward}").classes
-    assert [f.code for f in cls.findings] == expected
-
-
 WRAPPED = """
 import torch
 
@@ -1151,17 +1122,6 @@ def test_a_helper_writes_where_its_flag_says_so(helper, call, written, value):
     )
     assert [f.code for f in port_source(text).findings] == (["in-place"] if written else [])
     assert jax.tree.leaves(executed(text)["C"].apply(jnp.float32(3), True))[0] == value
-
-
-@pytest.mark.parametrize("unpacked", ["w, k = inputs", "w, k = inputs[0], inputs[1]", "w = inputs[0]; k = inputs[1]"])
-def test_what_is_unpacked_is_known_by_its_use(unpacked):
-    """Also of `*inputs`: a saved one is a tensor, and a size is none."""
-    text = (
-        "import torch\nclass C(torch.autograd.Function):\n    @staticmethod\n    def forward(ctx, *inputs):\n"
-        f"        {unpacked}\n        ctx.save_for_backward(w)\n        if w > 0:\n            w = w * 2\n"
-        "        return w + torch.zeros(k)\n    @staticmethod\n    def backward(ctx, g):\n        return g, None\n"
-    )
-    assert [(f.line, f.code) for f in port_source(text).findings] == [(7, "untraced")]
 
 
 @pytest.mark.parametrize(
