@@ -5,6 +5,7 @@ import pytest
 from fnjax.__main__ import main
 
 pytest.importorskip("torch")
+pytestmark = pytest.mark.parity
 SOURCE = """\
 import torch
 from torch import Tensor
@@ -71,7 +72,7 @@ def test_operators_are_verified(files, capsys):
     """Results, gradients, what is mutated and what a Library defines are compared in a process of their own."""
     assert main(["compare", *map(str, files), "--seconds", "4"]) == 0
     said = capsys.readouterr().err.splitlines()
-    assert [line.partition(": verified: ")[0] for line in said] == [
+    assert [line.partition(": verified: ")[0] for line in said[1:]] == [  # after the time that they may take
         "Scale",
         "verified::scale",
         "verified::add_into",

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.parity]  # the second part of the test
 
 SCRIPT = Path(__file__).parents[2] / "examples" / "modules" / "train.py"
 
