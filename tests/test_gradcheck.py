@@ -891,6 +891,11 @@ def test_large_jacobians_are_cut():
     text = failure(gradcheck, scaled(3.0), np.linspace(0, 1, 100))
     assert re.search(r"\(rows \d+ to \d+ of 100, columns \d+ to \d+ of 100\)", text)
     assert len(text) < 3000
+    for n in (8, 9, 12):
+        m = np.sin(np.arange(n * n)).reshape(n, n)
+        turned = function(lambda ctx, x, m=m: m @ x, lambda ctx, g, m=m: -m.T @ g).apply
+        text = failure(gradcheck, turned, m[0])
+        assert max(len(line) for line in text.splitlines() if line.lstrip().startswith("[")) <= 80
 
 
 def test_names_all_blocks():

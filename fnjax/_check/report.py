@@ -13,7 +13,7 @@ from fnjax._check.problem import measure_resolution
 from fnjax.errors import FnjaxError, message
 
 PAGE = "fnjax explain gradcheck"
-WHOLE = 12  # the largest number of rows or columns that is shown in full
+WHOLE = 8  # the largest number of rows or columns that is shown in full: 80 columns of text
 WINDOW = 6  # otherwise this many around the worst entry
 
 
