@@ -79,3 +79,19 @@ def test_what_was_read_is_said(tmp_path, capsys):
     assert capsys.readouterr() == ("", f"note: Functions of fnjax read in {path}: nothing to report\n")
     path.with_suffix(".json").write_text("{}")
     assert main(["lint", str(path.with_suffix(".json"))]) == 2
+
+
+def test_a_file_that_cannot_be_read_hides_no_other(tmp_path, capsys):
+    """The findings of the other files are printed, then what is wrong with a file, by its own name and line."""
+    path, broken, absent = (tmp_path / name for name in ("layers.py", "broken.py", "absent.py"))
+    path.write_text(SOURCE)
+    broken.write_text("def f(:\n")
+    assert main(["lint", str(path)]) == 1
+    alone = capsys.readouterr().out
+    assert main(["lint", str(broken), str(absent), str(path)]) == 2
+    out, err = capsys.readouterr()
+    assert out == alone
+    assert "(broken.py, line 1)" in err
+    assert f"cannot read {str(absent)!r}: No such file" in err
+    assert main(["lint", str(absent)]) == 2
+    assert "nothing to report" not in capsys.readouterr().err

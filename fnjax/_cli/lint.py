@@ -27,7 +27,7 @@ def add(commands: Any) -> None:
         description="Read files, run nothing, and print the lines of fnjax.Function classes and of the functions that "
         "they use where a method of JAX arrays has another meaning than that of PyTorch's tensors with the same name: "
         "the table `Same name, other meaning` of the page Coming from PyTorch. Exit status: 0 without such a line, 1 "
-        "with one, 2 if a file cannot be read.",
+        "with one, 2 if a file cannot be read; the others are.",
         epilog="example: fnjax lint layers.py",
     )
     parser.add_argument("files", nargs="+", metavar="FILE", help="a Python file, or a folder: all that are below it")
@@ -35,17 +35,25 @@ def add(commands: Any) -> None:
 
 
 def _run_lint(options: argparse.Namespace) -> int:
-    found = {name: lint(name) for given in options.files for name in _list_files(given)}
+    found: dict[str, list[str] | None] = {}
+    errors = list[UsageError]()
+    for name in [name for given in options.files for name in _list_files(given)]:
+        try:
+            found[name] = lint(name)
+        except UsageError as e:
+            errors.append(e)
     lines = [line for of_file in found.values() for line in of_file or ()]
     print("\n".join(lines), end="\n" * bool(lines))
     for name in filter(is_pytorch_file, found):
         remedy = f"fnjax load {name} says what fnjax.torch has of it"
         print(f"note: {name} is a PyTorch file; lint reads Functions of fnjax: {remedy}", file=sys.stderr)
-    if not lines:
+    for error in errors:
+        print(f"fnjax: {error}", file=sys.stderr)
+    if not lines and (found or not errors):
         read = [name for name, of_file in found.items() if of_file is not None]
         what = read[0] if len(read) == 1 else f"{len(read)} files" if read else "no file"
         print(f"note: Functions of fnjax read in {what}: nothing to report", file=sys.stderr)
-    return int(bool(lines))
+    return 2 if errors else int(bool(lines))
 
 
 def _list_files(given: str) -> list[str]:
@@ -68,7 +76,7 @@ def lint(name: str) -> list[str] | None:
     if Path(name).suffix not in {"", ".py", ".pyi"}:
         raise UsageError(f"{name!r} is not a Python file")
     try:
-        tree = ast.parse(Path(name).read_bytes())
+        tree = ast.parse(Path(name).read_bytes(), name)
     except (OSError, SyntaxError, ValueError) as e:
         raise UsageError(f"cannot read {name!r}: {getattr(e, 'strerror', None) or e}") from e
     imported = {
