@@ -309,12 +309,13 @@ def test_load_reports_what_is_there(tmp_path, capsys):
 def test_jax_source_is_told_from_pytorch_source(tmp_path, capsys):
     """Imports are read from the syntax: several in one statement, and none in a text."""
     path = tmp_path / "layers.py"
-    path.write_text('"""\nfrom torch to JAX\n"""\nimport numpy as np, fnjax\n\n\nclass A:\n    pass\n')
+    defined = "class A:\n    pass\n\n\nclass B(fnjax.Function):\n    pass\n"
+    path.write_text(f'"""\nfrom torch to JAX\n"""\nimport numpy as np, fnjax\n\n\n{defined}')
     assert main(["port", str(path)]) == 2
     assert "is JAX source already: there is nothing to port" in capsys.readouterr().err
     assert main(["load", str(path)]) == 0
     out, err = capsys.readouterr()
-    assert out == "other classes: A\n"
+    assert out == "Functions: B\nother classes: A\n"
     assert "does not import torch" in err
     path.write_text("import math, torch\n\n\ndef f(x):\n    return torch.exp(x)\n")
     assert main(["check", f"{path}:f", "--tests", "jit"]) == 0

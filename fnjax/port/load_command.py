@@ -43,12 +43,11 @@ def _run_load(options: argparse.Namespace) -> int:
     own = {n: v for n, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__}
     classes = {n: v for n, v in own.items() if isinstance(v, type)}
     functions = [n for n, v in own.items() if isinstance(v, types.FunctionType)]
+    function_bases, module_base = (torch.autograd.Function, fnjax.Function), torch.nn.Module
     kinds = {
-        "Functions": [n for n, c in classes.items() if issubclass(c, torch.autograd.Function)],
-        "modules": [n for n, c in classes.items() if issubclass(c, torch.nn.Module)],
-        "other classes": [
-            n for n, c in classes.items() if not issubclass(c, (torch.autograd.Function, torch.nn.Module))
-        ],
+        "Functions": [n for n, c in classes.items() if issubclass(c, function_bases)],
+        "modules": [n for n, c in classes.items() if issubclass(c, module_base)],
+        "other classes": [n for n, c in classes.items() if not issubclass(c, (*function_bases, module_base))],
         "functions": functions,
         "branches and loops that may depend on traced values in": list_lowered(own),
     }
