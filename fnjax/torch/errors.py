@@ -11,6 +11,7 @@ from types import FrameType
 from typing import Any
 
 _HERE = str(Path(__file__).parent.parent)
+KEEP_STATIC = "keep a Python number static (jax.jit(..., static_argnums=...)), or close over it"
 
 
 class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTorch's users know it

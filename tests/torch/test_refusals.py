@@ -300,3 +300,31 @@ def test_a_similar_name_is_suggested(name, meant, tmp_path):
             call()
         assert ("did you mean" in str(found.value)) == bool(meant)
         assert not meant or f"did you mean torch.{meant}?" in str(found.value)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        ("torch.topk(x, k)", "torch.topk needs the value of the traced number k"),
+        ("torch.tril(x, k)", "torch.tril needs the value of the traced number diagonal"),
+        ("torch.nn.functional.pad(x, (1, k))", "torch.pad needs the value of the traced number pad"),
+        ("x.sum(k)", "a size, or an axis, that is a traced number"),
+        ("torch.arange(k)", "torch.arange of a traced number"),
+        ("x.reshape(k, -1)", r"int\(\) of a tensor that JAX traces"),
+        ("x[:k]", "a slice whose length is not known under jit"),
+    ],
+)
+def test_a_traced_number_is_told_to_be_static(call, message):
+    """Where JAX traces a number that a size, an axis or an option needs, it is named, with what keeps it static."""
+    function = torch.jax_view(eval(f"lambda x, k: {call}", {"torch": torch}))
+    x = jnp.eye(3)
+    with pytest.raises(torch.NotSupported, match=rf"{message}(.|\n)*static_argnums"):
+        jax.jit(function)(x, 1)
+    jax.jit(function, static_argnums=1)(x, 1)
+
+
+def test_no_number_is_traced_where_a_tensor_is():
+    """What only a tensor's values decide has no static argument to offer."""
+    with pytest.raises(torch.NotSupported) as caught:
+        jax.jit(torch.jax_view(lambda x: float(x.sum())))(jnp.eye(3))
+    assert "static_argnums" not in str(caught.value)

@@ -26,7 +26,7 @@ from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import ROUNDING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.dispatch.templates import check_read, compile_template, find_template
-from fnjax.torch.errors import NotSupported, find_line
+from fnjax.torch.errors import KEEP_STATIC, NotSupported, find_line
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.dtypes import as_dtype, dtype, float_of
 from fnjax.torch.memory.strides import Strides, find_strides
@@ -193,13 +193,12 @@ class Plan:
         except OverflowError as e:
             raise NotSupported(f"torch.{self._spelling}: {e}", "switch 64-bit numbers on: JAX_ENABLE_X64=1") from None
         except _CONCRETE as e:
-            raise NotSupported(
-                f"torch.{self._spelling} of a tensor that JAX traces: it needs the values",
-                "pass Python numbers, or call it outside of jax.jit",
-            ) from e
+            raise self._refuse_traced(tensors) from e
         except (TypeError, ValueError, AssertionError) as e:
             if axis := re.search(r"axis (-?\d+) is out of bounds for array of dimension (\d+)", str(e)):
                 strided._axis(int(axis[1]), int(axis[2]))
+            if "hashable" in str(e) and "Tracer" in str(e):  # as a parameter of a JAX operation
+                raise self._refuse_traced(tensors) from e
             if isinstance(e, (jax.errors.JAXTypeError, NotSupported)) or not tensors:
                 raise
             each = self._operation.first.each or self._operation.strides == "each"
@@ -214,6 +213,19 @@ class Plan:
         if fields and isinstance(out, (tuple, list)) and len(out) == len(fields):
             return _make_fields(self._spelling, fields)(*out)
         return tuple(out) if isinstance(out, list) else out
+
+    def _refuse_traced(self, tensors: Sequence[Tensor]) -> NotSupported:
+        """Build the exception for values that JAX traces; it names the arguments that are numbers."""
+        numbers = [
+            name
+            for name, value in self._name_values(tensors).items()
+            if any(isinstance(x, Tensor) and not (x.ndim or is_known(x.array)) for x in list_members([value]))
+        ]
+        what = f"the traced number {' and '.join(numbers)}" if numbers else "a tensor that JAX traces"
+        return NotSupported(
+            f"torch.{self._spelling} needs the value of {what}",
+            f"{KEEP_STATIC}; call it outside of jax.jit" if numbers else "call it outside of jax.jit",
+        )
 
     def _make_result(self, index: int, value: Value, tensors: Sequence[Tensor]) -> Tensor:
         """Return a result as a tensor."""

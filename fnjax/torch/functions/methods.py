@@ -17,7 +17,7 @@ from fnjax.torch.deferred.either import Either, distribute
 from fnjax.torch.deferred.number import number
 from fnjax.torch.deferred.selection import takes_selections
 from fnjax.torch.dispatch.shape_checks import check_shapes
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import KEEP_STATIC, NotSupported
 from fnjax.torch.functions.creation import TYPES, construct
 from fnjax.torch.functions.storages import TensorStorage, extend_memory
 from fnjax.torch.functions.to_arguments import read_conversion
@@ -57,7 +57,8 @@ def known_elements(x: Tensor, what: str) -> Any:
     if not is_known(x.array):
         raise NotSupported(
             f"{what} of a tensor that JAX traces: its numbers are not there yet",
-            "keep it a tensor (torch.where in place of a branch), or call the function outside of jax.jit",
+            "keep it a tensor (torch.where in place of a branch), or call the function outside of jax.jit"
+            + (f"; {KEEP_STATIC}" if x.array.weak_type else ""),
         ) from jax.errors.TracerArrayConversionError(x.array)  # type: ignore[arg-type] # it is a tracer
     return np.asarray(x.array)
 

@@ -22,7 +22,7 @@ from fnjax.torch.deferred.selection import (
     select,
     settle,
 )
-from fnjax.torch.errors import NotSupported
+from fnjax.torch.errors import KEEP_STATIC, NotSupported
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import cast_elements, dtype, name_scalar_type
 from fnjax.torch.memory.layout import check_expandable, insert_axis
@@ -96,7 +96,8 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
             if length is None or part.step not in (None, 1):
                 raise NotSupported(
                     "a slice whose length is not known under jit",
-                    "write it as x[start : start + length] with a length that is known, or use torch.narrow",
+                    "write it as x[start : start + length] with a length that is known, or use torch.narrow; "
+                    + KEEP_STATIC,
                 )
             x = _window(x, part.start, length, axis)
             rest.append(slice(None))
