@@ -418,6 +418,11 @@ REWRITES = {
     "a number in an array": ("z = x.sum(torch.tensor(1).item())", "z = jnp.sum(x, axis=1)"),
     "whether gradients are recorded": ("z = torch.is_grad_enabled()", "z = False"),
     "the type of a device": ("z = x.device.type == 'cuda'", "z = False"),
+    "a quotient that is compared": ("z = x.sin() / y\nw = z > 3", "z = _quotient(jnp.sin(x), y)\nw = z > 3"),
+    "a quotient whose shape is compared": (
+        "z = x.sin() / y\nw = z is not None and z.dim() == n and (z + 1).shape[0] > n",
+        "z = jnp.sin(x) / y\nw = z is not None and z.ndim == n and (z + 1).shape[0] > n",
+    ),
 }
 
 

@@ -12,6 +12,7 @@ Limits: differences of two products, and quotients after a helper, stay as they 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 import libcst as cst
 
@@ -22,6 +23,7 @@ from fnjax.port.torch.expressions import drop_parentheses
 from fnjax.port.tree.located import list_nodes
 
 _TURNING = frozenset({"t", "T", "mT", "transpose", "permute", "unsqueeze", "view", "reshape", "expand", "swapaxes"})
+_NO_VALUES = frozenset({"rank", "size", "whole", "dtype", "device"})  # results
 
 
 def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
@@ -78,8 +80,10 @@ def write_quotient(ev: Evaluator, made: cst.BinaryOperation) -> cst.Call:
 
 def _has_steps(ev: Evaluator, node: cst.CSTNode) -> bool:
     """Return whether an expression is discontinuous in its operand: a comparison, `x.floor()`, `torch.round(x)`."""
+    if isinstance(node, cst.Comparison):
+        return not all(isinstance(c.operator, (cst.Is, cst.IsNot)) for c in node.comparisons)
     if not (isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute)):
-        return isinstance(node, cst.Comparison)
+        return False
     name = node.func.attr.value
     found = find_operation(f"torch.Tensor.{name}")
     steps = name in {"round", "round_"} or (isinstance(found, Operation) and found.first.steps)
@@ -93,12 +97,23 @@ def _collect_stepped(ev: Evaluator) -> tuple[set[str], set[int]]:
     inside: set[int] = set()
     waiting: list[cst.CSTNode] = [n for n in list_nodes(ev.routine.node) if _has_steps(ev, n)]
     while waiting:
-        for n in list_nodes(waiting.pop()):
+        for n in _iter_values(ev, waiting.pop()):
             inside.add(id(n))
             if isinstance(n, cst.Name) and n.value not in names:
                 names.add(n.value)
                 waiting += given.get(n.value, ())
     return names, inside
+
+
+def _iter_values(ev: Evaluator, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    """Yield a node and all below it whose values count: those of `x` do not in `x.shape` and `x.dim()`."""
+    yield node
+    if isinstance(node, cst.Attribute) and not ev.find_name(node):
+        found = find_operation(f"torch.Tensor.{node.attr.value}")
+        if isinstance(found, Operation) and found.first.result in _NO_VALUES:
+            return
+    for child in node.children:
+        yield from _iter_values(ev, child)
 
 
 def _find_written_name(node: cst.CSTNode) -> str:
