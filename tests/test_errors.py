@@ -99,6 +99,10 @@ class Tensor:
     __module__ = "torch"
 
 
+SELF = (
+    "expected: Fn.apply(x)\n  fix: call Fn.apply with the parameters of forward; forward is a static method: "
+    "remove self, as in forward({}...), and"
+)
 RAISES = {
     "missing": (
         lambda: function(lambda ctx, x, k: x).apply(X),
@@ -109,7 +113,16 @@ RAISES = {
     "surplus": (lambda: function().apply(X, 1), TypeError, "takes 2 positional arguments but 3 were given"),
     "twice": (lambda: function().apply(X, x=X), TypeError, "got multiple values for argument 'x'"),
     "no_ctx": (lambda: function(lambda x: x).apply(X), TypeError, "the first parameter of forward, here 'x', is ctx"),
-    "self": (lambda: function(lambda self, ctx, x: x).apply(X), TypeError, "@staticmethod, and leave out self"),
+    "self": (
+        lambda: function(lambda self, ctx, x: x).apply(X),
+        TypeError,
+        SELF.format("ctx, "),
+    ),
+    "self_without_ctx": (
+        lambda: function(lambda self, x: x, setup_context=staticmethod(lambda ctx, inputs, output: None)).apply(X),
+        TypeError,
+        SELF.format(""),
+    ),
     "keyword_only": (lambda: function(lambda ctx, *, x: x).apply(x=X), TypeError, "keyword-only argument 'x'"),
     "two_styles": (two_styles, TypeError, "missing a required argument: 'x'"),
     "torch": (lambda: function().apply(Tensor()), TypeError, "argument 0 ('x') of Fn.apply is a torch.Tensor"),

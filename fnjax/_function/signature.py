@@ -112,12 +112,16 @@ class Parameters:
         first_default, first = len(self.names) - len(self.defaults), self.first
         spelled = [n if i < first_default else f"{n}=..." for i, n in enumerate(self.names)]
         spelled += [*([f"*{self.variadic}"] if self.variadic else []), *map("{}=...".format, self.keyword_only)]
-        if not self.takes_ctx:
+        if "self" in (first, *self.names[:1]):
+            spelled = [n for n in spelled if n not in {"self", "ctx"}]
+            style = (
+                "forward is a static method: remove self, as in forward("
+                f"{'ctx, ' * self.takes_ctx}...), and decorate it with @staticmethod if it is not"
+            )
+        elif not self.takes_ctx:
             style = "setup_context is defined, so forward takes no ctx"
         elif first == "ctx":
             style = "forward(ctx, ...) gets ctx from fnjax"
-        elif first == "self":
-            style = "forward is a static method: decorate it with @staticmethod, and leave out self"
         else:
             style = (
                 f"without a setup_context the first parameter of forward, here '{first}', is ctx: write "
