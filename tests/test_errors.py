@@ -53,6 +53,10 @@ def no_backward():
     gradient(type("Fn", (fnjax.Function,), {"forward": staticmethod(lambda ctx, x: x * 2)}), X)
 
 
+def no_backward_but(name):
+    gradient(type("Fn", (fnjax.Function,), {"forward": staticmethod(lambda ctx, x: x), name: lambda ctx, g: g}), X)
+
+
 def instance():
     with pytest.warns(DeprecationWarning, match="should not be instantiated"):
         fn = function()()
@@ -144,6 +148,17 @@ RAISES = {
     ),
     "no_forward": (no_forward, NotImplementedError, "You must implement the forward function"),
     "no_backward": (no_backward, NotImplementedError, "You must implement either the backward or vjp method"),
+    "misspelt_forward": (
+        lambda: type("Fn", (fnjax.Function,), {"foward": lambda ctx, x: x}).apply(X),
+        NotImplementedError,
+        "fix: Fn has 'foward': did you mean 'forward'? Or add",
+    ),
+    "misspelt_backward": (
+        lambda: no_backward_but("backwards"),
+        NotImplementedError,
+        "fix: Fn has 'backwards': did you mean 'backward'? Or add",
+    ),
+    "other_method": (lambda: no_backward_but("background"), NotImplementedError, "fix: add a static method backward("),
     "both": (
         lambda: function(vjp=staticmethod(lambda ctx, g: g)),
         RuntimeError,

@@ -32,7 +32,7 @@ from fnjax._function.linear import linear_derivative
 from fnjax._function.residuals import save
 from fnjax._function.rule_errors import build_error
 from fnjax._function.signature import parameters_of
-from fnjax._function.spec import Spec, find_method, read_methods, read_spec
+from fnjax._function.spec import Spec, advise_method, find_method, read_methods, read_spec
 from fnjax._function.vmap import call_vmap
 from fnjax._primitives.call import call
 from fnjax._primitives.jax_internals import is_transformed
@@ -175,7 +175,7 @@ class FunctionRule:
                 f"backward mode AD. ({spec.name})",
                 "no-backward",
                 method=spec.forward,
-                fix=f"add a static method backward(ctx, *grad_outputs) to {spec.name}",
+                fix=advise_method(spec.options, "backward(ctx, *grad_outputs)"),
             )
         ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
         try:  # not `annotated`: fewer calls while a program is traced

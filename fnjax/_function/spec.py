@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -79,6 +80,14 @@ def find_method(cls: Any, name: str) -> Method | None:
     return None if method is cls._base_methods[name] else method
 
 
+def advise_method(cls: type, signature: str) -> str:
+    """Return what to do about a method that a class lacks: add it, or rename one whose name is similar."""
+    name = signature.partition("(")[0]
+    similar = difflib.get_close_matches(name, [n for n in dir(cls) if n != name], 1, 0.8)
+    hint = f"{cls.__name__} has {similar[0]!r}: did you mean {name!r}? Or " if similar else ""
+    return f"{hint}add a static method {signature} to {cls.__name__}"
+
+
 def read_spec(cls: Any) -> Spec:
     """Return the specification of a class as it is now.
 
@@ -91,7 +100,7 @@ def read_spec(cls: Any) -> Spec:
             MissingMethodError,
             f"You must implement the forward function for custom autograd.Function. ({cls.__name__})",
             "no-forward",
-            fix=f"add a static method forward(ctx, *args) to {cls.__name__}",
+            fix=advise_method(cls, "forward(ctx, *args)"),
         )
     return Spec(
         name=cls.__name__,
