@@ -129,6 +129,11 @@ RAISES = {
     ),
     "keyword_only": (lambda: function(lambda ctx, *, x: x).apply(x=X), TypeError, "keyword-only argument 'x'"),
     "two_styles": (two_styles, TypeError, "missing a required argument: 'x'"),
+    "setup_context": (
+        lambda: function(lambda x: x, setup_context=staticmethod(lambda ctx, inputs: None)),
+        TypeError,
+        "expected: setup_context(ctx, inputs, output)\n  got: setup_context(ctx, inputs)",
+    ),
     "torch": (lambda: function().apply(Tensor()), TypeError, "argument 0 ('x') of Fn.apply is a torch.Tensor"),
     "text": (
         lambda: function().apply(np.array(["a"])),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -122,7 +123,8 @@ def check_class(cls: Any) -> None:
         FnjaxError: for mistakes that can be found when the class is defined.
     """
     name, forward, own = cls.__name__, find_method(cls, "forward"), vars(cls)
-    if forward is not None and find_method(cls, "setup_context") is not None:
+    setup_context = find_method(cls, "setup_context")
+    if forward is not None and setup_context is not None:
         parameters = parameters_of(forward, takes_ctx=False).names
         if parameters[:1] == ("ctx",):
             raise error(
@@ -134,6 +136,16 @@ def check_class(cls: Any) -> None:
                 expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",
                 fix="remove ctx from the parameters of forward and set it up in setup_context, or remove setup_context",
             )
+    if setup_context is not None and not parameters_of(setup_context, takes_ctx=True).accepts(2):
+        raise error(
+            ArgumentError,
+            f"{name}.setup_context is called with ctx, inputs and output, and takes other parameters",
+            "mixed-styles",
+            method=setup_context,
+            expected="setup_context(ctx, inputs, output)",
+            got=f"setup_context{inspect.signature(setup_context)}",
+            fix="give it these three parameters; output is what forward returned",
+        )
     if "backward" in own and "vjp" in own and own["backward"] is not own["vjp"]:
         raise error(
             DefinitionError,
