@@ -175,7 +175,7 @@ class FunctionRule:
                 f"backward mode AD. ({spec.name})",
                 "no-backward",
                 method=spec.forward,
-                fix=advise_method(spec.options, "backward(ctx, *grad_outputs)"),
+                fix=advise_method(spec.cls, "backward(ctx, *grad_outputs)"),
             )
         ctx = spec.ctx(arguments.needs(needs), operands, spec.options.clear_saved_tensors_on_access)
         try:  # not `annotated`: fewer calls while a program is traced

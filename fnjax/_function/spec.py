@@ -48,7 +48,8 @@ class Spec(NamedTuple):
 
     Attributes:
         name: the name of the class.
-        options: the class itself.
+        cls: the class itself.
+        options: what has its options, the class where it takes arrays.
         ctx: the class of its ctx.
         forward: the method, as looked up on the class.
         parameters: those of forward.
@@ -60,6 +61,7 @@ class Spec(NamedTuple):
     """
 
     name: str
+    cls: type
     options: type[Options]
     ctx: type[FunctionCtx]
     forward: Method
@@ -105,6 +107,7 @@ def read_spec(cls: Any) -> Spec:
         )
     return Spec(
         name=cls.__name__,
+        cls=cls,
         options=cls,
         ctx=cls._ctx,
         forward=forward,

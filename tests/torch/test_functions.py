@@ -296,6 +296,16 @@ def test_wrong_arguments_name_the_class(layers):
         layers.Swish(jnp.ones(2))
 
 
+@pytest.mark.parametrize(("missing", "written"), [("forward", "foward"), ("backward", "backwards")])
+def test_a_misspelt_method_is_suggested(missing, written):
+    """A missing method names the one that may be meant."""
+    methods = {"forward": lambda ctx, x: x * 2, "backward": lambda ctx, g: g}
+    methods[written] = methods.pop(missing)
+    cls = type("Fn", (torch.autograd.Function,), {n: staticmethod(m) for n, m in methods.items()})
+    with pytest.raises(NotImplementedError, match=f"Fn has '{written}': did you mean '{missing}'"):
+        jax.grad(cls.apply)(1.0)
+
+
 def make_function(returned, **methods):
     """Return a class whose backward returns that."""
     body = {"forward": staticmethod(lambda ctx, x, w: x * w), "backward": staticmethod(lambda ctx, g: returned(g))}
