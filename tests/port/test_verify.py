@@ -472,10 +472,13 @@ def test_a_library_that_is_missing_is_named(tmp_path):
     assert "No module named 'nowhere'" in verdict.reason
 
 
+@pytest.mark.slow
 def test_relative_imports_of_a_port_without_a_place(tmp_path):
     """A port that is only printed imports what is next to its source, however shallow the temporary folder is."""
     layers = tmp_path / "package" / "layers"
     layers.mkdir(parents=True)
+    for folder in layers, layers.parent:
+        (folder / "__init__.py").touch()
     (tmp_path / "package" / "scales.py").write_text("import torch\n\ndef scale(x):\n    return torch.square(x)\n")
     text = """\
 import torch
