@@ -369,6 +369,13 @@ def test_torch_methods_get_a_hint(method, error, note):
     assert any(note in n and "fnjax explain torch-habits" in n for n in info.value.__notes__)
 
 
+def test_a_missing_attribute_of_ctx_says_what_ctx_is():
+    """Python's message names the type of ctx; the note says which Function has it."""
+    with pytest.raises(AttributeError, match="FnBackward") as info:
+        gradient(function(backward=lambda ctx, g: g * ctx.scale), X)
+    assert any(n.startswith("FnBackward is the ctx of Fn: ") for n in info.value.__notes__)
+
+
 def test_names_of_torch_say_what_to_write():
     """Names that a user of PyTorch looks for in fnjax raise with what to write instead."""
     with pytest.raises(AttributeError, match=r"module 'fnjax' has no attribute 'no_grad': write jax.lax.stop_gradient"):

@@ -149,7 +149,7 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
         )
     if ctx in text:
         return (
-            f"A {ctx} is the ctx of {name}: the first argument of forward (unless there is a "
+            f"{ctx} is the ctx of {name}: the first argument of forward (unless there is a "
             f"setup_context) and of backward. {location(method)}"
         )
     if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
