@@ -34,7 +34,7 @@ _INSTEAD = {
     **{name: f"jax.nn.{name}(x, axis)" for name in ("softmax", "log_softmax", "logsumexp")},
     **{name: f"jax.lax.{name}(x)" for name in ("rsqrt", "erf")},
     "clamp": "jnp.clip(x, min, max)",
-    "detach": "jax.lax.stop_gradient(x)",
+    **dict.fromkeys(("data", "detach"), "jax.lax.stop_gradient(x)"),
     "dim": "x.ndim",
     "expand": "jnp.broadcast_to(x, shape)",
     "expand_as": "jnp.broadcast_to(x, y.shape)",
@@ -43,6 +43,7 @@ _INSTEAD = {
     "half": "x.astype(jnp.float16)",
     "index_select": "jnp.take(x, index, axis)",
     "int": "x.astype(jnp.int32)",
+    "is_cuda": 'jax.default_backend() == "gpu"',
     "long": "x.astype(int)",
     "masked_fill": "jnp.where(mask, value, x)",
     "median": "jnp.sort(x, axis), at (n - 1) // 2,",  # jnp.median averages two
@@ -51,13 +52,15 @@ _INSTEAD = {
     "new_zeros": "jnp.zeros(shape, x.dtype)",
     "norm": "jnp.linalg.norm(x, axis=axis)",
     "numel": "x.size",
+    "numpy": "x, or np.asarray(x) outside of jax.jit,",
     "permute": "x.transpose(axes)",
     "repeat_interleave": "jnp.repeat(x, n, axis)",
+    "requires_grad": "ctx.needs_input_grad[i]",
     "select": "jnp.take(x, index, axis)",
     "size": "x.shape",
     "split": "jnp.split(x, range(n, x.shape[axis], n), axis)",
     "t": "x.T",
-    "to": "x.astype(dtype)",
+    "to": "x.astype(dtype), or leave .to out where it names a device,",
     "topk": "jax.lax.top_k(x, k)",
     "type_as": "x.astype(y.dtype)",
     "unsqueeze": "jnp.expand_dims(x, axis)",
@@ -152,7 +155,8 @@ def _write_note(e: Exception, spec: Spec, method: Method, scalars: Sequence[str]
             f"{ctx} is the ctx of {name}: the first argument of forward (unless there is a "
             f"setup_context) and of backward. {location(method)}"
         )
-    if isinstance(e, AttributeError) and hasattr(e.obj, "aval"):
+    of_shape = isinstance(e, AttributeError) and isinstance(e.obj, tuple) and e.name == "numel"
+    if isinstance(e, AttributeError) and (of_shape or hasattr(e.obj, "aval")):
         used = e.name or ""
         function = getattr(jnp, used, None)
         further = ", ..." if callable(function) and len(inspect.signature(function).parameters) > 1 else ""
