@@ -711,3 +711,22 @@ def test_check_against_pytorch(tmp_path, capsys, monkeypatch):
     assert found["Wrong"]["reason"].startswith("bfloat16: eager output 0")
     assert "ldl_factor" in found["Refused"]["reason"]
     assert "kinds.py:Right: right: " in lines
+
+
+@needs_torch
+@parity
+def test_a_difference_is_one_in_optimised_programs(tmp_path):
+    """Not optimised, tanh(20) is not 1 under jit, which 1 / t makes large; a mistake differs all the same."""
+    text = HEAD + (
+        "class TempTanh(Function):\n    @staticmethod\n    def forward(ctx, x, t):\n"
+        "        y = torch.tanh(x / t)\n        ctx.save_for_backward(x, y, t)\n        return y\n"
+        "    @staticmethod\n    def backward(ctx, g):\n        x, y, t = ctx.saved_tensors\n"
+        "        dx = g * (1 - y * y) / t\n        return dx, (-(dx * x) / t).sum()\n"
+    )
+    port = port_source(text).code
+    wrong = port.replace("1 - y", "1.01 - y")
+    path = tmp_path / "temp_tanh.py"
+    path.write_text(text)
+    calls = {"cases": ["array([[0.82716256], [0.4456209]]), array(0.024180833)"], "enough": 1, "shrinks": False}
+    found = [verify(Job(str(path), text, "TempTanh", port=p, **calls)) for p in (port, wrong)]
+    assert [v.status for v in found] == ["verified", "differs"]

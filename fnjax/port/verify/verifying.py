@@ -24,7 +24,6 @@ from fnjax.port.verify.record import MORE_TIME, NOT_TRIED, REMEDY, VERIFIED, WAI
 STARTING = 300.0  # seconds until the reference, JAX and the class are loaded
 RESTARTS = 3
 _POLL = 0.5  # seconds until a cancellation is noticed
-_QUICK = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"  # programs run a few times only
 Progress = Callable[[str], None]
 
 
@@ -94,7 +93,7 @@ class _Run:
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         environment.setdefault("TRITON_INTERPRET", "1")
         environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
-        environment["XLA_FLAGS"] = " ".join([_QUICK, os.environ.get("XLA_FLAGS", "")])
+        environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # programs run a few times only
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         given = errors.with_name("job")
         given.write_text(json.dumps(asdict(job)), "utf-8")
