@@ -14,7 +14,7 @@ from typing import Any
 
 from fnjax._cli import check
 from fnjax._cli.call import UsageError
-from fnjax.port.compare.reference import PYTORCH
+from fnjax.port.compare.reference import PYTORCH, is_installed
 from fnjax.port.compare_command import iter_functions
 from fnjax.port.sources import Text, iter_sources
 from fnjax.port.verify import Job, verify
@@ -39,7 +39,7 @@ def add(commands: Any) -> None:
         f"{', '.join(_VARIANTS)}. Exit status: 0 if all are right, 1 if one is refused or not tried or a file cannot "
         "be read, 3 if one is different",
     )
-    add_search(group)
+    add_search(group, [PYTORCH])
     parser.set_defaults(run=_run_check)
 
 
@@ -48,9 +48,9 @@ def _run_check(options: argparse.Namespace) -> int:
         if options.cases or options.seconds:
             raise UsageError("--cases and --seconds are for --against pytorch")
         return check.run_check(options)
+    if not is_installed():
+        raise UsageError("--against pytorch: PyTorch is not installed: install it")
     check_search(options)
-    if options.against != PYTORCH:
-        raise UsageError("fnjax.torch is what is checked: --against pytorch")
     place, _, name = options.target.partition(":")
     if not Path(place).exists():
         raise UsageError(f"there is no file or folder {place!r}")

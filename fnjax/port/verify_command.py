@@ -22,13 +22,13 @@ DIFFERENT = 3  # the exit status
 _MOST = 8  # classes that are verified at a time, with up to 6 GiB each
 
 
-def add_search(parser: argparse._ActionsContainer) -> None:
+def add_search(parser: argparse._ActionsContainer, references: Sequence[str] = REFERENCES) -> None:
     """Add the options of the search, and of the reference."""
+    either = "PyTorch, the default where it is installed, or fnjax.torch, which needs no PyTorch"
     parser.add_argument(
         "--against",
-        choices=REFERENCES,
-        help="what runs the original: PyTorch, the default where it is installed, or fnjax.torch, which needs no "
-        "PyTorch",
+        choices=references,
+        help=f"what runs the original: {either if len(references) > 1 else 'PyTorch'}",
     )
     parser.add_argument(
         "--cases",

@@ -266,6 +266,13 @@ def test_what_needs_pytorch(sides, capsys, options, message):
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("hidden")
+def test_check_against_pytorch_needs_it(sides, capsys):
+    """No other reference is advised: fnjax.torch is what is checked."""
+    assert main(["check", sides(SWISH)[0], "--against", "pytorch"]) == 2
+    assert capsys.readouterr().err == "fnjax: --against pytorch: PyTorch is not installed: install it\n"
+
+
 @pytest.mark.parity
 @pytest.mark.parametrize("name", OWN)
 def test_both_references_are_equal(name, tmp_path):
