@@ -220,6 +220,8 @@ def _find_file(place: str) -> Path:
         except (ImportError, ValueError):
             spec = None
         path = Path(spec.origin) if spec is not None and spec.origin else path
+    if path.is_dir():
+        raise UsageError(f"cannot import {place!r}: it is a folder: give one of its files")
     if not path.is_file():
         raise UsageError(f"cannot import {place!r}: there is no such file or module")
     if path.suffix != ".py":

@@ -636,11 +636,13 @@ def test_unusable_input(files, capsys, options, message):
 
 @pytest.mark.parity
 @needs_torch
-def test_no_such_file(files, capsys):
-    """A file that does not exist is named, with status 2."""
+def test_no_such_file(files, tmp_path, capsys):
+    """A file that does not exist is named, and so is a folder, with status 2."""
     original, ported = files()
     assert main(["compare", original + "x.py", ported]) == 2
     assert "cannot import" in capsys.readouterr().err
+    assert main(["compare", original, str(tmp_path)]) == 2
+    assert "it is a folder: give one of its files" in capsys.readouterr().err
 
 
 @pytest.mark.parity
