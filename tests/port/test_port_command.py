@@ -163,6 +163,9 @@ def test_messages_name_what_there_is(whole, tmp_path, capsys):
     """An unknown class is told with those that there are, a syntax error with Python's words."""
     assert main(["port", str(whole), "--class", "Other"]) == 2
     assert "it has Whole" in capsys.readouterr().err
+    whole.write_text(whole.read_text() + "\n\nclass Net(torch.nn.Module):\n    pass\n")
+    assert main(["port", str(whole), "--class", "Net"]) == 2
+    assert "has no Function class 'Net', which is a torch.nn.Module; it has Whole" in capsys.readouterr().err
     (tmp_path / "bad.py").write_text("x = 1\ndef f(:\n")
     assert main(["port", str(tmp_path / "bad.py")]) == 2
     assert "(line 2: invalid syntax)" in capsys.readouterr().err

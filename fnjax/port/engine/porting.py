@@ -193,7 +193,9 @@ def port_parsed(
     if wanted is not None:
         missing = [w for w in wanted if not any(c.name == w or c.name.endswith(f".{w}") for c in functions)]
         if missing:
-            others = f"; it has {', '.join(c.name for c in functions)}" if functions else ""
+            other = program.classes.get(missing[0])
+            others = f", which is a {other.bases[0].removeprefix('file:')}" if other and other.bases else ""
+            others += f"; it has {', '.join(c.name for c in functions)}" if functions else ""
             return Ported(problem=f"{source.filename} has no Function class {missing[0]!r}{others}")
         functions = [c for c in functions if any(c.name == w or c.name.endswith(f".{w}") for w in wanted)]
     if not functions:
