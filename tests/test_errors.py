@@ -391,6 +391,19 @@ def test_torch_methods_get_a_hint(method, error, note):
     assert any(note in n and "fnjax explain torch-habits" in n for n in info.value.__notes__)
 
 
+def test_a_decorated_setup_context_takes_what_its_decorator_takes():
+    """The parameters of the function inside say nothing about those of the one that is called."""
+
+    def without_output(inner):
+        return functools.wraps(inner)(lambda ctx, inputs, output: inner(ctx, inputs))
+
+    setup_context = without_output(lambda ctx, inputs: ctx.save_for_backward(*inputs))
+    Fn = function(
+        lambda x: x * x, lambda ctx, g: 2 * g * ctx.saved_tensors[0], setup_context=staticmethod(setup_context)
+    )
+    np.testing.assert_array_equal(jax.grad(lambda x: Fn.apply(x).sum())(X), 2 * X)
+
+
 def test_a_missing_attribute_of_ctx_says_what_ctx_is():
     """Python's message names the type of ctx; the note says which Function has it."""
     with pytest.raises(AttributeError, match="FnBackward") as info:

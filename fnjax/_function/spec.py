@@ -139,14 +139,16 @@ def check_class(cls: Any) -> None:
                 expected="forward(ctx, ...), or forward(...) with setup_context(ctx, inputs, output)",
                 fix="remove ctx from the parameters of forward and set it up in setup_context, or remove setup_context",
             )
-    if setup_context is not None and not parameters_of(setup_context, takes_ctx=True).accepts(2):
+    # A decorator's function may take other parameters than the one inside it, whose signature Python shows.
+    plain = setup_context if not hasattr(setup_context, "__wrapped__") else None
+    if plain is not None and not parameters_of(plain, takes_ctx=True).accepts(2):
         raise error(
             ArgumentError,
             f"{name}.setup_context is called with ctx, inputs and output, and takes other parameters",
             "mixed-styles",
-            method=setup_context,
+            method=plain,
             expected="setup_context(ctx, inputs, output)",
-            got=f"setup_context{inspect.signature(setup_context)}",
+            got=f"setup_context{inspect.signature(plain)}",
             fix="give it these three parameters; output is what forward returned",
         )
     if "backward" in own and "vjp" in own and own["backward"] is not own["vjp"]:
