@@ -13,6 +13,7 @@ import numpy as np
 
 from fnjax._check.against_forward import TOLERANCES, check_against_forward
 from fnjax._check.arguments import Selection, name_arguments
+from fnjax._check.batches import BATCH, make_examples, stack
 from fnjax._check.compiled import compile_traced
 from fnjax._check.derivative_properties import check_linear
 from fnjax._check.gradcheck import gradcheck
@@ -27,8 +28,6 @@ from fnjax._check.streams import make_stream
 from fnjax._op.operator import CustomOpDef
 from fnjax._primitives.tree import is_inexact, is_tensor, iter_leaves, to_tensor
 from fnjax.errors import MissingMethodError, OnceDifferentiableError
-
-BATCH = (1.0, 1.01, 0.99)  # the scales of a batch's inputs
 
 
 def opcheck(
@@ -210,7 +209,7 @@ class _Subject:
     @property
     def scaled(self) -> list[Any]:
         """The operands at another point: those that are differentiated scaled, as in the second example of a batch."""
-        return [_examples(x)[1] if at in self.perturbed else x for at, x in enumerate(self.arrays)]
+        return [make_examples(x)[1] if at in self.perturbed else x for at, x in enumerate(self.arrays)]
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
         """Return the arguments with other operands."""
@@ -332,32 +331,23 @@ def _jit(subject: _Subject) -> None:
 
 
 def _stacked(subject: _Subject, which: Sequence[int]) -> list[Any]:
-    return [_stack(_examples(x)) if at in which else x for at, x in enumerate(subject.arrays)]
+    return [stack(make_examples(x)) if at in which else x for at, x in enumerate(subject.arrays)]
 
 
-def _stack(arrays: Sequence[Any]) -> Any:
-    """Return a batch of arrays; NumPy compiles nothing for it."""
-    keys = jnp.issubdtype(arrays[0].dtype, jax.dtypes.extended)
-    return jnp.stack(arrays) if keys else jnp.asarray(np.stack(list(map(np.asarray, arrays))))
-
-
-def _examples(x: Any) -> list[Any]:
-    """Return a batch of arrays in the domain of the function: scaled, or in another order."""
-    if is_inexact(x):
-        return [(np.asarray(x) * scale).astype(x.dtype) for scale in BATCH]
-    return [jnp.roll(x, k) if x.ndim else x for k in range(len(BATCH))]
+def _axes(subject: _Subject, which: Sequence[int]) -> tuple[int | None, ...]:
+    return tuple(0 if at in which else None for at in range(len(subject.arrays)))
 
 
 def _loop(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> Any:
     each = [
         subject.everything(*(x[k] if at in which else x for at, x in enumerate(stacked))) for k in range(len(BATCH))
     ]
-    return jax.tree.map(lambda *ys: _stack(ys), *each)
+    return jax.tree.map(lambda *ys: stack(ys), *each)
 
 
 def _vmapped(subject: _Subject, which: Sequence[int], stacked: Sequence[Any]) -> Iterator[Any]:
     """Yield outputs of `jax.vmap`, outputs and gradients in it, outputs for all last axes, gradients outside of it."""
-    axes = tuple(0 if at in which else None for at in range(len(stacked)))
+    axes = _axes(subject, which)
     yield jax.vmap(subject.outputs, axes)(*stacked)
     yield jax.vmap(subject.everything, axes)(*stacked)
     if None not in axes:
@@ -425,11 +415,11 @@ def _rematerialised(func: Callable[..., Any], static: Sequence[int]) -> Callable
 
 
 def _leaks(subject: _Subject) -> None:
+    batched = jax.vmap(subject.everything, _axes(subject, subject.perturbed))
     stacked = _stacked(subject, subject.perturbed)
-    axes = tuple(0 if at in subject.perturbed else None for at in range(len(stacked)))
     with jax.checking_leaks():
         jax.eval_shape(subject.everything, *subject.arrays)
-        jax.eval_shape(jax.vmap(subject.everything, axes), *stacked)
+        jax.eval_shape(batched, *stacked)
 
 
 def _against_forward(subject: _Subject) -> None:
