@@ -7,7 +7,6 @@ import contextlib
 import difflib
 import functools
 import operator
-import traceback
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from fnjax.errors import FnjaxError
 from fnjax.triton.interpreter.globals import read_attribute, read_name
+from fnjax.triton.interpreter.messages import argument_error, name_kind, operand_error
 from fnjax.triton.interpreter.source import Source, is_constexpr
 from fnjax.triton.values import types
 from fnjax.triton.values.arithmetic import as_mask, as_tensor, cast, logical_and, logical_not, logical_or, where
@@ -271,7 +271,7 @@ def _select(test: Tensor, name: str, a: Any, b: Any) -> Any:
     if isinstance(a, AnyPointer) and isinstance(b, AnyPointer):
         return select(test, a, b)
     if not all(isinstance(x, Tensor | bool | int | float | np.number) for x in (a, b)):
-        raise TypeError(f"{name} is a {_word(a)} in one branch, a {_word(b)} in the other")
+        raise TypeError(f"{name} is a {name_kind(a)} in one branch, a {name_kind(b)} in the other")
     a, b = as_tensor(a), as_tensor(b)
     kind = a.dtype if a.dtype == b.dtype else types.promote(a.dtype, b.dtype)
     return where(test, cast(a, kind), cast(b, kind))
@@ -283,10 +283,6 @@ def _same_number(a: object, b: object) -> bool:
         return False
     found = a.uniform()
     return found is not None and found == b.uniform()
-
-
-def _word(value: object) -> str:
-    return "value" if isinstance(value, Tensor) else type(value).__name__
 
 
 def evaluate(frame: Frame, node: ast.expr) -> Any:
@@ -306,7 +302,7 @@ def evaluate(frame: Frame, node: ast.expr) -> Any:
         try:
             return UNARY[type(node.op)](value)
         except TypeError as error:
-            raise _operand_error(node.op, value, value, error) from error
+            raise operand_error(node.op, value, value, error) from error
     if isinstance(node, ast.Compare):
         return _comparison(frame, node)
     if isinstance(node, ast.BoolOp):
@@ -352,28 +348,7 @@ def binary(op: ast.operator, a: Any, b: Any) -> Any:
     try:
         return BINARY[type(op)](a, b)
     except TypeError as error:
-        raise _operand_error(op, a, b, error) from error
-
-
-def _operand_error(op: ast.operator | ast.cmpop | ast.unaryop, a: object, b: object, error: Exception) -> Exception:
-    """Return the error for two operands that an operator does not take."""
-    for x in (a, b):
-        if not isinstance(x, Tensor | AnyPointer | bool | int | float | np.number):
-            what = "None" if x is None else f"a {type(x).__name__}"
-            return TypeError(f"{what} is used as a pointer or a number: pass an array, or a number")
-    if isinstance(b, AnyPointer) or (isinstance(a, AnyPointer) and not isinstance(op, ast.Add | ast.Sub)):
-        return TypeError("an array is used as a number: pass a number or an array without axes, or load from it")
-    return TypeError(f"{error} ({a!r} {type(op).__name__} {b!r})")
-
-
-def _argument_error(node: ast.Call, function: Any, args: Sequence[object], error: Exception) -> Exception:
-    """Return the error for a function of the language whose arguments do not fit: it fails on its way, or in JAX."""
-    inside = list(traceback.walk_tb(error.__traceback__))[-1][0].f_globals.get("__name__", "").startswith("fnjax.")
-    is_named = inside and getattr(error, "name", None) is None  # that of an attribute which an argument lacks
-    if is_named or not str(getattr(function, "__module__", "")).startswith("fnjax.triton."):
-        return error
-    given = ", ".join(repr(arg)[:40] for arg in args)
-    return TypeError(f"{ast.unparse(node.func)} does not take ({given}){'' if inside else f': {error}'}")
+        raise operand_error(op, a, b, error) from error
 
 
 def attribute(frame: Frame, node: ast.Attribute) -> Any:
@@ -382,7 +357,7 @@ def attribute(frame: Frame, node: ast.Attribute) -> Any:
     if node.attr == "value" and not hasattr(owner, "value"):
         return owner
     if not hasattr(owner, node.attr):
-        what = getattr(owner, "__name__", None) or _word(owner)
+        what = getattr(owner, "__name__", None) or name_kind(owner)
         similar = difflib.get_close_matches(node.attr, dir(owner), 1)
         hint = f": did you mean {ast.unparse(node.value)}.{similar[0]}?" if similar else ""
         raise AttributeError(f"{what} has no {node.attr} in fnjax.triton ({ast.unparse(node)}){hint}")
@@ -398,7 +373,7 @@ def _comparison(frame: Frame, node: ast.Compare) -> Any:
         try:
             result = COMPARE[type(op)](left, right)
         except TypeError as error:
-            raise _operand_error(op, left, right, error) from error
+            raise operand_error(op, left, right, error) from error
         found = result if found is None else _and(found, result)
         left = right
     return found
@@ -456,5 +431,5 @@ def _call(frame: Frame, node: ast.Call) -> Any:
     try:
         result = plain(function(*args, **named))
     except (AttributeError, TypeError, ValueError, IndexError) as error:
-        raise _argument_error(node, function, [*args, *named.values()], error) from error
+        raise argument_error(node, function, [*args, *named.values()], error) from error
     return result if execution is None else execution.to_numpy(result)
