@@ -315,7 +315,7 @@ def test_a_similar_name_is_suggested(name, meant, tmp_path):
     ],
 )
 def test_a_traced_number_is_told_to_be_static(call, message):
-    """Where JAX traces a number that a size, an axis or an option needs, it is named, with what keeps it static."""
+    """A traced number that a size, an axis or an option needs is named, with what keeps it static."""
     function = torch.jax_view(eval(f"lambda x, k: {call}", {"torch": torch}))
     x = jnp.eye(3)
     with pytest.raises(torch.NotSupported, match=rf"{message}(.|\n)*static_argnums"):
@@ -324,7 +324,7 @@ def test_a_traced_number_is_told_to_be_static(call, message):
 
 
 def test_no_number_is_traced_where_a_tensor_is():
-    """What only a tensor's values decide has no static argument to offer."""
+    """The refusal of what only a tensor's values decide offers no static argument."""
     with pytest.raises(torch.NotSupported) as caught:
         jax.jit(torch.jax_view(lambda x: float(x.sum())))(jnp.eye(3))
     assert "static_argnums" not in str(caught.value)

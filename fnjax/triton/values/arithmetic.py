@@ -379,9 +379,8 @@ def where(condition: Operand, a: Operand, b: Operand) -> Tensor:
 def broadcast(value: Operand, shape: Sequence[int]) -> Tensor:
     """Return a tensor broadcast to a block's shape; TypeError where the shapes do not fit."""
     value, shape = as_tensor(value), tuple(int(n) for n in shape)
-    if len(value.shape) > len(shape) or any(
-        n not in (1, m) for n, m in zip(value.shape[::-1], shape[::-1], strict=False)
-    ):
+    sizes_of_axes = zip(value.shape[::-1], shape[::-1], strict=False)
+    if len(value.shape) > len(shape) or any(n not in (1, m) for n, m in sizes_of_axes):
         raise TypeError(f"a block of shape {value.shape} does not broadcast to {shape}")
     if isinstance(value, Concatenated):
         at = len(shape) + value.axis
@@ -437,11 +436,8 @@ for _name, _function in {
 }.items():
     setattr(Tensor, f"__{_name}__", _operator(_function))
     setattr(Tensor, f"__r{_name}__", _reflected(_function))
-for _name, _full in zip(
-    ("lt", "le", "gt", "ge", "eq", "ne"),
-    ("less", "less_equal", "greater", "greater_equal", "equal", "not_equal"),
-    strict=True,
-):
+_FULL = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal", "eq": "equal", "ne": "not_equal"}
+for _name, _full in _FULL.items():
     setattr(Tensor, f"__{_name}__", _operator(functools.partial(compare, _full)))
 for _name, _unary in (("neg", _negative), ("invert", _invert), ("pos", as_tensor)):
     setattr(Tensor, f"__{_name}__", _unary)
