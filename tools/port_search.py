@@ -22,7 +22,6 @@ import types
 import warnings
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 
 import jax
 from port_corpus import CACHE, listed, ported_class, taken

@@ -93,7 +93,6 @@ class _Run:
         environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1"}
         environment.setdefault("TRITON_INTERPRET", "1")
         environment["TORCHDYNAMO_DISABLE"] = "1"  # compiling takes longer than any of its calls
-        environment["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"  # programs run a few times only
         environment["PYTHONPATH"] = os.pathsep.join(p for p in sys.path if p)
         given = errors.with_name("job")
         given.write_text(json.dumps(asdict(job)), "utf-8")
