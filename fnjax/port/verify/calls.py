@@ -97,8 +97,8 @@ class Call:
 
     @property
     def static(self) -> str:
-        """The arguments that are not arrays, and the shapes' ranks."""
-        return repr([f"{a.kind}{len(a.shape)}" if isinstance(a, Array) else a for a in self.recipe])
+        """The arguments that are not arrays, and the shapes' ranks and axes of size 1."""
+        return repr([(a.kind, *(n == 1 for n in a.shape)) if isinstance(a, Array) else a for a in self.recipe])
 
     def make_inputs(self, dtype: str) -> Inputs:
         """Return the inputs of original and port, in a precision."""

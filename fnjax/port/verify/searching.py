@@ -160,13 +160,13 @@ def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]
         else:
             values = [v for v in [*option.likely[:8], *option.other[:4]] if repr(v) != repr(given)]
         others.append([(*recipe[:i], value, *recipe[i + 1 :]) for value in values])
-    for row in itertools.zip_longest(*others):  # another value of each first, then a third: a flag has only two
-        yield from (made for made in row if made is not None)
-    for sizes in ({2: 3, 3: 5, 4: 6, 5: 7, 6: 8}, {2: 4, 3: 2, 4: 3, 5: 4}, {3: 1}, {2: 1}, {4: 1}):
-        yield tuple(_resize_part(r, sizes) for r in recipe)
     rank = max((len(r.shape) for r in recipe if isinstance(r, Array)), default=0)
-    for more in ((2,), (2, 3), None):
-        yield tuple(_change_rank(r, rank, more) for r in recipe)
+    ranks = [tuple(_change_rank(r, rank, more) for r in recipe) for more in ((2,), (2, 3), None)]
+    sizes = ({2: 3, 3: 5, 4: 6, 5: 7, 6: 8}, {2: 4, 3: 2, 4: 3, 5: 4}, {3: 1}, {2: 1}, {4: 1})
+    shapes = [made for changed in ranks for made in (changed, _resize(changed, {3: 1}))]  # of size 1 between others
+    # Another value of each first, then a third, as a flag has only two.
+    for row in itertools.zip_longest(*others, [*shapes, *(_resize(recipe, s) for s in sizes)]):
+        yield from (made for made in row if made is not None)
     for i, given in enumerate(recipe):
         if isinstance(given, Array) and given.kind == "mask":
             yield (*recipe[:i], _change_kind(given, "unit", 0), *recipe[i + 1 :])
@@ -178,6 +178,10 @@ def _vary_recipe(recipe: Recipe, options: Sequence[Options]) -> Iterator[Recipe]
             yield (*recipe[:i], _change_kind(recipe[i], kind, 0), *recipe[i + 1 :])
         for shape in _derive_shapes(recipe[i].shape):
             yield (*recipe[:i], dataclasses.replace(recipe[i], shape=shape), *recipe[i + 1 :])
+
+
+def _resize(recipe: Recipe, sizes: dict[int, int]) -> Recipe:
+    return tuple(_resize_part(r, sizes) for r in recipe)
 
 
 def _resize_part(part: Any, sizes: dict[int, int]) -> Any:

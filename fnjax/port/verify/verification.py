@@ -293,8 +293,13 @@ class Verification:
 
     def _plan_calls(self, starts: Sequence[Tried], search: Search, end: float) -> Iterator[Tried]:
         """Yield the calls of the minimum, with numbers of the source first; then those unlike all before."""
-        for start in starts:
+        small = [self._prefer_small(start) for start in starts]
+        yield from (s for s in small if s not in starts)
+        for start in small:
             recipe, selected = start.call.recipe, Inputs(start.call.args).selected
+            if any(_is_equal_often(r) for r in recipe):  # so that second derivatives are compared
+                made = [replace(r, kind="unit") if _is_equal_often(r) else r for r in recipe]
+                yield self.calls(draw_call(made, start.call.seed + 5, start.call.argnums))
             for kind in ("near", "at") if self.around else ():
                 made = [replace(r, kind=kind, around=self.around) if _is_real(r) else r for r in recipe]
                 yield self.calls(draw_call(made, start.call.seed + 6, start.call.argnums))
@@ -307,8 +312,8 @@ class Verification:
                 yield self.calls(draw_call(made, start.call.seed + 7, start.call.argnums))
         self.planned = True
         half = measure_time() + 0.3 * (end - measure_time())
-        rest = [t for start in starts for t in search.find_others(start, half)]
-        seen, static = set(self.ran), {s.call.static for s in starts}
+        rest = [t for start in small for t in search.find_others(start, half)]
+        seen, static = set(self.ran), {s.call.static for s in small}
         while rest:
             best = max(
                 rest, key=lambda t: (len(t.ran - seen), t.call.static not in static, -count_repeats(t.call.recipe))
@@ -325,15 +330,22 @@ class Verification:
             if not self.starts or measure_time() > end:
                 return
 
+    def _prefer_small(self, tried: Tried) -> Tried:
+        """Return a call with 3 for each large integer, often a count of iterations, if the same lines run."""
+        made = [3 if type(r) is int and r > 8 else r for r in tried.call.recipe]
+        for seed in range(3 if made != list(tried.call.recipe) else 0):
+            small = self.calls(draw_call(made, tried.call.seed + seed, tried.call.argnums))
+            if not (small.problem or small.weak or tried.ran - small.ran):
+                return small
+        return tried
+
     def compare_call(self, tried: Tried, modes: Sequence[str] | None = None) -> Comparison | None:
         """Compare original and port on a call; return None where it is of no use."""
         theirs = tried.theirs
         if tried.problem or theirs is None or (tried.weak and self.agreed and not tried.ran - self.ran):
             return None
         # Where entries are equal or zero, PyTorch's second derivatives are not the slopes of its gradients.
-        if not self.job.second or any(
-            isinstance(r, Array) and r.kind in {"whole", "halves", "marks", "at"} for r in tried.call.recipe
-        ):
+        if not self.job.second or any(map(_is_equal_often, tried.call.recipe)):
             theirs = replace(theirs, seconds=[])
         call = tried.call
         self.report("comparing", call=call.write_arguments(), count=self.agreed)
@@ -416,3 +428,7 @@ def _name_wrong(comparison: Comparison) -> str:
 
 def _is_real(part: Any) -> bool:
     return isinstance(part, Array) and part.kind in {"normal", "positive", "negative", "unit", "wide"}
+
+
+def _is_equal_often(part: Any) -> bool:
+    return isinstance(part, Array) and part.kind in {"whole", "halves", "marks", "at"}
