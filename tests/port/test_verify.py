@@ -18,10 +18,11 @@ from fnjax._cli.call import load
 from fnjax.port import port_source
 from fnjax.port.compare.values import Made
 from fnjax.port.verify import Job, Verdict, verify
-from fnjax.port.verify.calls import read_arguments
+from fnjax.port.verify.calls import Array, draw_call, read_arguments
 from fnjax.port.verify.candidates import Options
 from fnjax.port.verify.hints import Hints, read_hints
-from fnjax.port.verify.searching import _vary_recipe
+from fnjax.port.verify.searching import Search, _vary_recipe
+from fnjax.port.verify.verification import verify_class
 from fnjax.port.verify_command import run_verifiers
 from tools.port_mutants import mutants
 
@@ -252,6 +253,50 @@ def test_each_argument_is_varied_before_a_third_value_of_one():
     """A flag after a parameter with many likely values has its other value among the first calls."""
     options = [Options(Hints("count", "int"), fnjax.torch), Options(Hints("flag", "bool"), fnjax.torch)]
     assert [*_vary_recipe((2, True), options)][:2] == [(3, True), (2, False)]
+
+
+def test_shapes_are_varied_with_the_arguments():
+    """More axes, and one of size 1 between others, come before the last values of an argument."""
+    options = [Options(Hints("x", "Tensor"), fnjax.torch), Options(Hints("count", "int"), fnjax.torch)]
+    varied = [*_vary_recipe((Array((3, 4)), 2), options)]
+    assert varied[:4] == [(Array((3, 4)), 3), (Array((2, 3, 4)), 2), (Array((3, 4)), 1), (Array((2, 1, 4)), 2)]
+
+
+SECOND_CALLS = {
+    "few steps": (
+        (
+            "        y = torch.ones_like(x)\n        for _ in range(n):\n            y = (y + x / y) / 2\n"
+            "        ctx.save_for_backward(y)\n        return y\n"
+        ),
+        "        y, = ctx.saved_tensors\n        return g / (2 * y), None\n",
+        ("jnp.ones_like(x)", "9 * jnp.ones_like(x)"),
+        (Array((3, 4), "positive"), 50),
+    ),
+    "a mask between zero and one": (
+        "        ctx.save_for_backward(x, n)\n        return x * x * n\n",
+        "        x, n = ctx.saved_tensors\n        return 2 * x * n * g, None\n",
+        ("2 * x", "2 * jax.lax.stop_gradient(x)"),
+        (Array((3, 4)), Array((3, 4), "marks")),
+    ),
+}
+
+
+@pytest.mark.parametrize(("forward", "backward", "mistake", "recipe"), SECOND_CALLS.values(), ids=SECOND_CALLS)
+def test_the_second_call_differs(tmp_path, monkeypatch, forward, backward, mistake, recipe):
+    """Fewer iterations, and second derivatives where a mask was drawn as zeros and ones, come right after the start."""
+    text = HEAD + (
+        f"class Second(Function):\n    @staticmethod\n    def forward(ctx, x, n):\n{forward}"
+        f"    @staticmethod\n    def backward(ctx, g):\n{backward}"
+    )
+    port = "import jax\n" + port_source(text).code
+    assert mistake[0] in port
+    monkeypatch.setattr(Search, "find_first", lambda self, until: self.calls(draw_call(recipe, 0)))
+    for kind, code in {"verified": port, "differs": port.replace(*mistake)}.items():
+        original, made = tmp_path / "second.py", tmp_path / f"{kind}.py"
+        original.write_text(text)
+        made.write_text(code)
+        job = Job(str(original), text, "Second", str(made), code, enough=2, shrinks=False, against="fnjax.torch")
+        assert verify_class(job, lambda *_, **__: None).status == kind
 
 
 @parity
@@ -727,7 +772,10 @@ def test_programs_are_optimised(tmp_path):
     wrong = port.replace("1 - y", "1 + (y == 1) - y")
     path = tmp_path / "temp_tanh.py"
     path.write_text(text)
-    cases = {port: "array([[0.82716256], [0.4456209]]), array(0.024180833)", wrong: "array([[12.0], [12.0]]), array(1.0)"}
+    cases = {
+        port: "array([[0.82716256], [0.4456209]]), array(0.024180833)",
+        wrong: "array([[12.0], [12.0]]), array(1.0)",
+    }
     calls = {"modes": ("jit",), "second": False, "enough": 1, "shrinks": False}
     found = [verify(Job(str(path), text, "TempTanh", port=p, cases=[c], **calls)) for p, c in cases.items()]
     assert [v.status for v in found] == ["verified", "differs"]
