@@ -53,6 +53,12 @@ OPTIONS = {
 
 # How grid functions, heuristics and hooks see arguments: a function of one, and its inverse. fnjax.torch sets it.
 _view = ContextVar("_view", default=(lambda x: x, lambda x: x))
+_is_launching = ContextVar("_is_launching", default=False)
+
+
+def is_launching() -> bool:
+    """Return whether a kernel is being launched, so that a package's own autotuners get what the kernel gets."""
+    return _is_launching.get()
 
 
 @contextlib.contextmanager
@@ -83,7 +89,11 @@ class Launcher:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Launch the kernel and return what it stores."""
-        return self.kernel.run(*args, grid=self.grid, **named)
+        token = _is_launching.set(True)
+        try:
+            return self.kernel.run(*args, grid=self.grid, **named)
+        finally:
+            _is_launching.reset(token)
 
 
 class KernelInterface:

@@ -16,7 +16,7 @@ import fnjax
 from fnjax._function.signature import is_torch_tensor
 from fnjax._primitives.jax_internals import is_staged
 from fnjax.torch._autograd.arrays import Kind, dtype_of, is_array, wrap_array
-from fnjax.torch._autograd.function.captured import is_node
+from fnjax.torch._autograd.function.captured import Stateful, is_node
 from fnjax.torch._autograd.function.ctx import is_written, mark
 from fnjax.torch._autograd.transforms import record
 from fnjax.torch.control.paths import run_paths
@@ -59,7 +59,7 @@ def torch_view(x: Any) -> Any:
         array = jnp.asarray(leaf)
         return wrap_array(array, Kind(dtype_of(leaf), not is_known(array)))
 
-    return jax.tree.map(wrap, x, is_leaf=is_node)
+    return jax.tree.map(wrap, x, is_leaf=is_value)
 
 
 def jax_view(x: Any) -> Any:
@@ -78,7 +78,12 @@ def jax_view(x: Any) -> Any:
     """
     if callable(x) and not isinstance(x, (Tensor, Deferred)):
         return _between(x, torch_view, jax_view)
-    return jax.tree.map(_leave, x, is_leaf=lambda leaf: is_node(leaf) or isinstance(leaf, (Deferred, HostValue)))
+    return jax.tree.map(_leave, x, is_leaf=is_value)
+
+
+def is_value(x: Any) -> bool:
+    """Return whether a value is no array, and no pytree of arrays: a tensor, a module, a traced number or choice."""
+    return issubclass(type(x), (Tensor, Stateful, Deferred, HostValue))  # no __class__ that an object defines
 
 
 def _leave(leaf: Any) -> Any:

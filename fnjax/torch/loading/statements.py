@@ -21,7 +21,7 @@ from fnjax.torch.deferred.missing import Missing, loading
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection
 from fnjax.torch.errors import NotSupported
-from fnjax.torch.loading import refusals, sys_modules
+from fnjax.torch.loading import array_arguments, refusals, sys_modules
 from fnjax.torch.loading.changes import list_changed
 from fnjax.torch.loading.imports import make_import
 from fnjax.torch.loading.roots import Root
@@ -54,11 +54,12 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     sys_modules.rewrite(tree)
     refusals.let_refusals_pass(tree)
     lower(tree)
+    array_arguments.convert_arguments(tree)
     file = space["__file__"]
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
     tries = [(s.lineno, s.end_lineno or 0) for s in statements if _catches_imports(s)]
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
-    space["__builtins__"] = {**vars(builtins), **own}
+    space["__builtins__"] = {**vars(builtins), **own, array_arguments.NAME: array_arguments}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
     space[HANDLERS] = handlers
     space[sys_modules.NAME], space[NAME] = root.sys_modules.of, root.settings
