@@ -17,8 +17,8 @@ from fnjax.port.known.facts import LOST, UNKNOWN, Value
 from fnjax.port.known.state import State
 from fnjax.port.result import Finding
 from fnjax.port.source.records import list_decorators
-from fnjax.port.torch import MISSING, bracket, fill, read_literal, unparse
-from fnjax.port.torch.expressions import TemplateFiller
+from fnjax.port.torch import MISSING, fill, read_literal, unparse
+from fnjax.port.torch.expressions import bracket_parts
 
 if TYPE_CHECKING:
     from fnjax.port.analysis.program import Program, Routine
@@ -27,7 +27,6 @@ _CALLBACK = (
     "this needs concrete values: under jit the body of the operator runs as a callback, with the shapes registered"
 )
 LAUNCHING = "write kernel[grid](...) where it runs, with the name of the kernel"
-_FIT = TemplateFiller({}, frozenset())
 
 
 Operands = dict[int, tuple[cst.CSTNode, Expr]]  # expressions by identity, with their translations and values
@@ -221,7 +220,7 @@ class ExpressionEvaluator(Variables):
             new = self._port_part(value)
             if new is not value:
                 changes[f.name] = new
-        return self.bracket_parts(node.with_changes(**changes)) if changes else node
+        return bracket_parts(node.with_changes(**changes)) if changes else node
 
     def _port_part(self, value: Any) -> Any:
         if isinstance(value, cst.BaseExpression):
@@ -236,11 +235,3 @@ class ExpressionEvaluator(Variables):
             parts = [self._port_part(v) for v in value]
             return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
         return value
-
-    @staticmethod
-    def bracket_parts(node: Any) -> Any:
-        """Return the node with parentheses around what needs them."""
-        if isinstance(node, cst.Call):
-            return node.with_changes(func=bracket(node.func))
-        leave = getattr(_FIT, f"leave_{type(node).__name__}", None)
-        return leave(node, node) if leave and not isinstance(node, (cst.Name, cst.NamedExpr, cst.Param)) else node

@@ -23,7 +23,7 @@ How the porter's engine uses it:
 - Tuples (`result == "pair"`) render as an expression whose value is a plain tuple in the order of `overload.fields`, so
   `.indices` is `[1]`; where `overload.parts` has the field, `render(part="indices")` is the code for that part alone.
 - `render(least)`: parentheses as the place demands; the default suits every place, `render(0)` that of a whole
-  statement's value or an argument. `bracket(node, least)` and `find_level(node)` serve the rules' own rewrites.
+  statement's value or an argument. `bracket(node, least)` serves the rules' own rewrites.
 - `rendered.needs` are support functions: `support(needs)` is the source of those and of what they call;
   `rendered.imports` holds those of jax, jnp, np and math that the expression names.
 - A Problem is a finding. An overload with `traced` False is right outside jit only.
@@ -40,16 +40,14 @@ from fnjax._torch_ops import (
     Overload,
     find_operation,
     list_dtype_names,
-    qualify_name,
 )
 from fnjax.port.torch.binding import Bound, Problem, Rendered, bind_call
 from fnjax.port.torch.context import Context
-from fnjax.port.torch.expressions import ATOM, bracket, fill, find_level, make_list, make_tuple, read_literal, unparse
+from fnjax.port.torch.expressions import bracket, fill, make_list, make_tuple, read_literal, unparse
 from fnjax.port.torch.support_text import support
 
 __all__ = [
     "ARRAYS",
-    "ATOM",
     "MISSING",
     "PARAMETERS",
     "TABLE",
@@ -64,12 +62,10 @@ __all__ = [
     "bind_call",
     "bracket",
     "fill",
-    "find_level",
     "find_operation",
     "list_dtype_names",
     "make_list",
     "make_tuple",
-    "qualify_name",
     "read_literal",
     "support",
     "unparse",

@@ -36,14 +36,28 @@ _LEVELS: dict[type[cst.CSTNode], int | dict[Any, int]] = {
     cst.Comparison: 6,
     cst.IfExp: 2,
     cst.Lambda: 1,
-    **dict.fromkeys((cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp, cst.ConcatenatedString), 0),
+    cst.ConcatenatedString: 1,
+    **dict.fromkeys((cst.Tuple, cst.Yield, cst.NamedExpr, cst.GeneratorExp), 0),
+}
+# How tightly the parts of other nodes have to bind: an index may be a bare tuple, but no generator.
+_LEAST: dict[type[cst.CSTNode], dict[str, int]] = {
+    cst.IfExp: {"test": 3, "body": 3, "orelse": 2},
+    cst.Attribute: {"value": ATOM},
+    cst.Subscript: {"value": ATOM},
+    cst.Call: {"func": ATOM},
+    cst.StarredElement: {"value": 7},
+    cst.Index: {"value": 1},
+    cst.Element: {"value": 1},
+    cst.Arg: {"value": 1},
 }
 
 
 def find_level(node: cst.BaseExpression) -> int:
     """Return how tightly the outermost operation of an expression binds; ATOM for what never needs parentheses."""
-    if getattr(node, "lpar", ()):
-        return ATOM
+    return ATOM if getattr(node, "lpar", ()) else _find_own_level(node)
+
+
+def _find_own_level(node: cst.CSTNode) -> int:
     own = _LEVELS.get(type(node), ATOM)
     return own if isinstance(own, int) else own[type(node.operator)]  # type: ignore[attr-defined] # these have one
 
@@ -53,6 +67,28 @@ def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
     if find_level(node) >= least:
         return node
     return node.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+
+
+def bracket_parts(node: Any) -> Any:
+    """Return a node with parentheses around the parts that bind less tightly than it."""
+    least, own = _LEAST.get(type(node), {}), _find_own_level(node)
+    match node:
+        case cst.BinaryOperation(operator=cst.Power()):
+            least = {"left": ATOM, "right": own - 1}
+        case cst.BinaryOperation():
+            least = {"left": own, "right": own + 1}
+        case cst.BooleanOperation():  # operands of `and` and `or` may be grouped either way
+            least = {"left": own, "right": own}
+        case cst.UnaryOperation():
+            least = {"expression": own}
+        case cst.Arg(cst.GeneratorExp()):  # alone in a call it needs none
+            return node
+        case cst.Attribute(cst.Integer(lpar=[]) | cst.Float(lpar=[]) as number):  # 1.real is no Python
+            return replace_parts(node, value=replace_parts(number, lpar=[cst.LeftParen()], rpar=[cst.RightParen()]))
+        case cst.Comparison():  # a comparison inside would chain
+            targets = [replace_parts(t, comparator=bracket(t.comparator, 7)) for t in node.comparisons]
+            return replace_parts(node, left=bracket(node.left, 7), comparisons=targets)
+    return replace_parts(node, **{part: bracket(getattr(node, part), level) for part, level in least.items()})
 
 
 def add_up(parts: Sequence[cst.BaseExpression]) -> str:
@@ -229,15 +265,17 @@ class TemplateFiller(Rewriter):
         """Make a filler; `known` returns an attribute of a name where it is known: the template's `input.shape`."""
         self.values, self.omitted, self.known = values, omitted, known
 
+    def rewrite(self, node: cst.CSTNode) -> Any:
+        """Return what takes the place of a node."""
+        made = super().rewrite(node)
+        return bracket_parts(made) if type(made) is type(node) else made
+
     def leave_Attribute(self, original_node: cst.Attribute, updated_node: cst.Attribute) -> cst.BaseExpression:
         """Keep the attribute's own name, which is not a parameter."""
         of, attr = original_node.value, original_node.attr
         if self.known is not None and isinstance(of, cst.Name) and (known := self.known(of.value, attr.value)):
             return clone(known)
-        value = bracket(updated_node.value)
-        if isinstance(value, (cst.Integer, cst.Float)) and not value.lpar:  # 1.real is no Python
-            value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
-        return replace_parts(updated_node, value=value, attr=attr)
+        return replace_parts(updated_node, attr=attr)
 
     def leave_Arg(self, original_node: cst.Arg, updated_node: cst.Arg) -> cst.Arg | cst.RemovalSentinel:
         """Drop omitted parameters, and the parentheses that an argument does not need."""
@@ -247,9 +285,8 @@ class TemplateFiller(Rewriter):
             return cst.RemovalSentinel.REMOVE
         filled = updated_node.value
         if isinstance(value, cst.Name) and filled is not value:
-            filled = drop_parentheses(filled)
-        alone = isinstance(value, cst.GeneratorExp)  # it needs none of its own
-        return replace_parts(updated_node, keyword=keyword, value=filled if alone else bracket(filled, 1))
+            filled = bracket(drop_parentheses(filled), 1)
+        return replace_parts(updated_node, keyword=keyword, value=filled)
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Open starred tuples, and drop the last comma."""
@@ -265,7 +302,7 @@ class TemplateFiller(Rewriter):
         args = [replace_parts(a, comma=comma) for a in args[:-1]] + [
             replace_parts(a, comma=cst.MaybeSentinel.DEFAULT) for a in args[-1:]
         ]
-        return replace_parts(updated_node, args=args, func=bracket(updated_node.func))
+        return replace_parts(updated_node, args=args)
 
     def leave_Name(self, original_node: cst.Name, updated_node: cst.Name) -> cst.BaseExpression:
         """Replace a parameter's name by its value."""
@@ -279,63 +316,6 @@ class TemplateFiller(Rewriter):
     def leave_Param(self, original_node: cst.Param, updated_node: cst.Param) -> cst.Param:
         """Keep the name of a parameter of a lambda, which is not one of the template."""
         return replace_parts(updated_node, name=original_node.name)
-
-    def leave_BinaryOperation(
-        self, original_node: cst.BinaryOperation, updated_node: cst.BinaryOperation
-    ) -> cst.BaseExpression:
-        """Set parentheses around operands that bind less tightly than their operator."""
-        own = _BINARY[type(updated_node.operator)]
-        power = isinstance(updated_node.operator, cst.Power)
-        left, right = (ATOM if power else own), (own - 1 if power else own + 1)
-        return replace_parts(
-            updated_node, left=bracket(updated_node.left, left), right=bracket(updated_node.right, right)
-        )
-
-    def leave_UnaryOperation(
-        self, original_node: cst.UnaryOperation, updated_node: cst.UnaryOperation
-    ) -> cst.BaseExpression:
-        """Set parentheses, as for two operands."""
-        own = 5 if isinstance(updated_node.operator, cst.Not) else 13
-        return replace_parts(updated_node, expression=bracket(updated_node.expression, own))
-
-    def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
-        """Set parentheses around comparisons inside comparisons, which would chain."""
-        targets = [replace_parts(t, comparator=bracket(t.comparator, 7)) for t in updated_node.comparisons]
-        return replace_parts(updated_node, left=bracket(updated_node.left, 7), comparisons=targets)
-
-    def leave_BooleanOperation(
-        self, original_node: cst.BooleanOperation, updated_node: cst.BooleanOperation
-    ) -> cst.BaseExpression:
-        """Set parentheses in `and` and `or`, whose operands may be grouped either way."""
-        own = 3 if isinstance(updated_node.operator, cst.Or) else 4
-        return replace_parts(updated_node, left=bracket(updated_node.left, own), right=bracket(updated_node.right, own))
-
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> cst.BaseExpression:
-        """Set parentheses in a conditional expression."""
-        return replace_parts(
-            updated_node,
-            test=bracket(updated_node.test, 3),
-            body=bracket(updated_node.body, 3),
-            orelse=bracket(updated_node.orelse, 2),
-        )
-
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Set parentheses around what is indexed."""
-        return replace_parts(updated_node, value=bracket(updated_node.value))
-
-    def leave_Index(self, original_node: cst.Index, updated_node: cst.Index) -> cst.Index:
-        """Set parentheses in an index, which may be a bare tuple, but no generator."""
-        return replace_parts(updated_node, value=bracket(updated_node.value, 1))
-
-    def leave_Element(self, original_node: cst.Element, updated_node: cst.Element) -> cst.Element:
-        """Set parentheses in elements of tuples and lists."""
-        return replace_parts(updated_node, value=bracket(updated_node.value, 1))
-
-    def leave_StarredElement(
-        self, original_node: cst.StarredElement, updated_node: cst.StarredElement
-    ) -> cst.StarredElement:
-        """Set parentheses in starred elements, which bind like operands of `|`."""
-        return replace_parts(updated_node, value=bracket(updated_node.value, 7))
 
 
 def find_names(node: cst.CSTNode) -> set[str]:

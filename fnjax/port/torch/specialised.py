@@ -8,28 +8,18 @@ that are passed on or take `*args`, parameters that are assigned to, comparisons
 from __future__ import annotations
 
 import ast
-import operator
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import libcst as cst
 
 from fnjax._torch_ops.signature import MISSING
-from fnjax.port.torch.expressions import TemplateFiller, bracket, drop_parentheses, find_names, read_literal, unparse
+from fnjax.port.torch.expressions import TemplateFiller, find_names, read_literal, unparse
 from fnjax.port.torch.support_text import MODULES, support
 from fnjax.port.tree.located import find_small_statement, list_nodes, replace_parts
 
-_COMPARISONS: dict[type[cst.CSTNode], Callable[[Any, Any], object]] = {
-    cst.Equal: operator.eq,
-    cst.NotEqual: operator.ne,
-    cst.LessThan: operator.lt,
-    cst.GreaterThan: operator.gt,
-    cst.Is: operator.is_,
-    cst.IsNot: operator.is_not,
-    cst.In: lambda a, b: a in b,
-}
-_TYPES: dict[str, type] = {t.__name__: t for t in (bool, int, float, str, tuple, list)}
+_BUILTINS = {"__builtins__": {f.__name__: f for f in (isinstance, bool, int, float, str, tuple, list)}}
 _SCOPES = (cst.Lambda, cst.GeneratorExp, cst.ListComp, cst.SetComp, cst.DictComp, cst.NamedExpr)
 _CHOICES = (cst.IfExp, cst.BooleanOperation)
 _SHORT = 60  # the length of an expression that is no harder to read than a call
@@ -78,19 +68,15 @@ class _Port:
     def _fold(self, name: str, function: Any, calls: Sequence[cst.Call]) -> bool:
         """Decide what depends on literals that all calls pass; return whether anything changed."""
         bound, read = _count_names(function)
-        params = [p.name.value for p in function.params.params]
         given = [_bind_arguments(function, c) for c in calls]
-        values = {p: [g[p] for g in given] for p in params if bound[p] == 1}
+        values = {p: [g[p] for g in given] for p in given[0] if bound[p] == 1}
         known = {p: v[0] for p, v in values.items() if len({*map(_identify, v)}) == 1 and _identify(v[0])}
-        placed = [zip(c.args, params, strict=False) for c in calls]  # arguments with keywords come last
-        passed = {a.keyword.value if a.keyword else p for pairs in placed for a, p in pairs}
+        passed = {p for c in calls for p, _ in _pair_arguments(function, c)}
         dropped = {p: v[0] for p, v in values.items() if not read[p] and all(map(_is_simple, v))}
         dropped |= {p: v for p, v in known.items() if p not in passed}
 
         def drop_arguments(call: cst.Call) -> cst.Call:
-            pairs = zip(call.args, params, strict=False)
-            kept = [a for a, p in pairs if (a.keyword.value if a.keyword else p) not in dropped]
-            return call.with_changes(args=_end_list(kept))
+            return call.with_changes(args=_end_list(a for p, a in _pair_arguments(function, call) if p not in dropped))
 
         kept = _end_list(p for p in function.params.params if p.name.value not in dropped)
         made = function.with_changes(params=function.params.with_changes(params=kept))
@@ -132,16 +118,9 @@ class _CallRewriter(TemplateFiller):
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         """Replace a call; others keep their layout."""
         if unparse(updated_node.func) != self.name:
-            return replace_parts(updated_node, func=bracket(updated_node.func))
-        return bracket(self.replace(updated_node), 3)
-
-    def leave_Arg(self, original_node: Any, updated_node: Any) -> Any:
-        """Drop the parentheses of what has replaced a call: here, as in assignments and results, it needs none."""
-        old, new = original_node.value, updated_node.value
-        new = drop_parentheses(new) if isinstance(old, cst.Call) and unparse(old.func) == self.name else new
-        return replace_parts(updated_node, value=new)
-
-    leave_Assign = leave_Return = leave_Arg  # noqa: N815 # libcst's names
+            return updated_node
+        made: cst.BaseExpression = self.replace(updated_node)
+        return made
 
 
 class _Folder(TemplateFiller):
@@ -150,96 +129,60 @@ class _Folder(TemplateFiller):
     def __init__(self, values: Mapping[str, cst.BaseExpression], known: Mapping[str, cst.BaseExpression]) -> None:
         """Make a folder; `known` are variables that stay, and whose values are known."""
         super().__init__(values, frozenset())
-        self.literals = known
+        self.literals = {n: v for n, node in {**values, **known}.items() if (v := read_literal(node)) is not MISSING}
+        self.options = {n: v for n, v in known.items() if isinstance(v, (cst.Name, cst.SimpleString))}
 
-    def _compute(self, function: Callable[..., object], *operands: cst.BaseExpression) -> Any:
-        """Return a condition of literals as a literal; None for other operands, and for what raises."""
-        values = [self._read(o) for o in operands]
+    def _evaluate(self, node: cst.BaseExpression) -> Any:
+        """Return the value of an expression of literals; MISSING if it is not one, or raises."""
         try:
-            return None if any(v is MISSING for v in values) else cst.Name(str(bool(function(*values))))
-        except TypeError:
-            return None
+            return eval(f"({unparse(node)})", _BUILTINS, self.literals)  # a text of fnjax's own
+        except (ArithmeticError, AttributeError, LookupError, NameError, TypeError, ValueError):
+            return MISSING
 
-    def _read(self, node: cst.BaseExpression) -> Any:
-        return read_literal(self.literals.get(node.value, node) if isinstance(node, cst.Name) else node)
+    def rewrite(self, node: cst.CSTNode) -> Any:
+        """Decide conditions, entries of dictionaries, and attributes by their name."""
+        new: Any = None
+        match node:
+            case cst.Comparison() if (found := self._evaluate(node)) is not MISSING:
+                new = cst.Name(str(found))
+            case cst.IfExp(test, body, orelse) if (found := self._evaluate(test)) is not MISSING:
+                new = body if found else orelse
+            case cst.BooleanOperation(left, operator, right) if (found := self._evaluate(left)) is not MISSING:
+                new = right if bool(found) is isinstance(operator, cst.And) else left
+            case cst.Subscript(cst.Dict(entries), [cst.SubscriptElement(cst.Index(key))]):
+                new = self._find_entry(entries, key)
+            case cst.Call(cst.Attribute(cst.Dict(entries), cst.Name("get")), [cst.Arg(key), cst.Arg(default)]):
+                new = self._find_entry(entries, key, default)
+            case cst.Call(cst.Name("getattr"), [cst.Arg(of), cst.Arg(cst.Name(name))]) if name in self.literals:
+                new = cst.Attribute(of, cst.Name(str(self.literals[name])))
+            case cst.IndentedBlock(lines):
+                node = replace_parts(node, body=self._list_taken(lines) or [cst.parse_statement("pass")])
+        return super().rewrite(node) if new is None else self.rewrite(new)
 
-    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
-        """Decide `isinstance`, an entry of a dictionary, and an attribute by its name."""
-        match updated_node.func, [a.value for a in updated_node.args]:
-            case cst.Name("isinstance"), [of, kinds]:
-                names = [unparse(k) for k in list_nodes(kinds, cst.Name)]
-                if all(n in _TYPES for n in names):
-                    return self._compute(lambda v: isinstance(v, tuple(_TYPES[n] for n in names)), of) or updated_node
-            case cst.Name("getattr"), [of, name] if isinstance(self._read(name), str):
-                return cst.Attribute(bracket(of), cst.Name(self._read(name)))
-            case cst.Attribute(cst.Dict() as entries, cst.Name("get")), [key, default]:
-                return self._find_entry(entries, key, default) or updated_node
-            case cst.Name(name), values if name.startswith("_"):  # its options decide, too; numbers keep their names
-                found = [(v, self.literals.get(v.value, v) if isinstance(v, cst.Name) else v) for v in values]
-                passed = [v if type(read_literal(new)) in (int, float, tuple) else new for v, new in found]
-                args = [replace_parts(a, value=v) for a, v in zip(updated_node.args, passed, strict=True)]
-                return replace_parts(updated_node, args=args)
-        return replace_parts(updated_node, func=bracket(updated_node.func))
+    def _find_entry(self, entries: Iterable[Any], key: cst.BaseExpression, default: Any = None) -> Any:
+        """Return the value of a key that is known."""
+        wanted = self._evaluate(key)
+        return None if wanted is MISSING else {self._evaluate(e.key): e.value for e in entries}.get(wanted, default)
 
-    def leave_Subscript(self, original_node: cst.Subscript, updated_node: cst.Subscript) -> cst.BaseExpression:
-        """Find an entry of a dictionary."""
-        match updated_node:
-            case cst.Subscript(cst.Dict() as entries, [cst.SubscriptElement(cst.Index(key))]):
-                return self._find_entry(entries, key) or updated_node
-        return super().leave_Subscript(original_node, updated_node)
-
-    def _find_entry(self, entries: cst.Dict, key: cst.BaseExpression, default: Any = None) -> Any:
-        """Return the value of a key, if all keys are known and no value is computed."""
-        wanted = self._read(key)
-        found = {read_literal(e.key): e.value for e in entries.elements if isinstance(e, cst.DictElement)}
-        known = wanted is not MISSING and MISSING not in found and len(found) == len(entries.elements)
-        return found.get(wanted, default) if known and not list_nodes(entries, cst.Call) else None
-
-    def leave_Comparison(self, original_node: cst.Comparison, updated_node: cst.Comparison) -> cst.BaseExpression:
-        """Compare two literals."""
-        first, *others = updated_node.comparisons
-        compare = None if others else _COMPARISONS.get(type(first.operator))
-        found = self._compute(compare, updated_node.left, first.comparator) if compare else None
-        return found or super().leave_Comparison(original_node, updated_node)
-
-    def leave_UnaryOperation(self, original_node: Any, updated_node: Any) -> cst.BaseExpression:
-        """Negate a condition."""
-        negated = isinstance(updated_node.operator, cst.Not)
-        found = self._compute(operator.not_, updated_node.expression) if negated else None
-        return found or super().leave_UnaryOperation(original_node, updated_node)
-
-    def leave_BooleanOperation(self, original_node: Any, updated_node: Any) -> Any:
-        """Decide by the left operand."""
-        left = self._read(updated_node.left)
-        if left is MISSING:
-            return super().leave_BooleanOperation(original_node, updated_node)
-        return updated_node.right if bool(left) is isinstance(updated_node.operator, cst.And) else updated_node.left
-
-    def leave_IfExp(self, original_node: cst.IfExp, updated_node: cst.IfExp) -> Any:
-        """Decide by the condition."""
-        test = self._read(updated_node.test)
-        if test is MISSING:
-            return super().leave_IfExp(original_node, updated_node)
-        return updated_node.body if test else updated_node.orelse
-
-    def leave_IndentedBlock(self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock) -> Any:
-        """Keep the branches that are taken, and nothing after a return."""
+    def _list_taken(self, lines: Iterable[Any]) -> list[Any]:
+        """Return statements up to a return, with the branch that is taken in the place of an `if` that is decided."""
         made: list[Any] = []
-        for line in self._list_taken(updated_node.body):
-            made.append(line)
-            if isinstance(find_small_statement(line), (cst.Return, cst.Raise)):
-                break
-        return replace_parts(updated_node, body=made or [cst.parse_statement("pass")])
-
-    def _list_taken(self, lines: Iterable[Any]) -> Iterator[Any]:
-        """Yield statements with the branches that are taken in the place of an `if` whose condition is known."""
         for line in lines:
-            test = self._read(line.test) if isinstance(line, cst.If) else MISSING
+            test = self._evaluate(line.test) if isinstance(line, cst.If) else MISSING
             if test is MISSING:
-                yield line
+                made.append(line)
             elif (taken := line.body if test else line.orelse) is not None:
                 taken = taken.body if isinstance(taken, cst.Else) else taken
-                yield from self._list_taken([taken] if isinstance(taken, cst.If) else taken.body)
+                made += self._list_taken([taken] if isinstance(taken, cst.If) else taken.body)
+            if made and isinstance(find_small_statement(made[-1]), (cst.Return, cst.Raise)):
+                break
+        return made
+
+    def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
+        """Pass options that are known to other support functions, which they decide, too; numbers keep their names."""
+        options = self.options if unparse(updated_node.func).startswith("_") else {}
+        args = [replace_parts(a, value=options.get(unparse(a.value), a.value)) for a in updated_node.args]
+        return replace_parts(updated_node, args=args)
 
 
 def _fold(
@@ -283,9 +226,9 @@ def _count_names(function: cst.FunctionDef) -> tuple[Counter[str], Counter[str]]
     return bound, read
 
 
-def _identify(value: cst.BaseExpression | None) -> str:
+def _identify(value: cst.BaseExpression) -> str:
     """Return the text of an immutable literal; "" for anything else."""
-    found = MISSING if value is None else read_literal(value)
+    found = read_literal(value)
     return "" if found is MISSING or isinstance(found, (list, set, dict)) else repr(found)
 
 
@@ -296,13 +239,16 @@ def _is_simple(value: cst.BaseExpression) -> bool:
     return isinstance(value, cst.Name) or bool(_identify(value))
 
 
+def _pair_arguments(function: cst.FunctionDef, call: cst.Call) -> list[tuple[str, cst.Arg]]:
+    """Return the arguments of a call, each with its parameter."""
+    pairs = zip(function.params.params, call.args, strict=False)  # arguments with keywords come last
+    return [(a.keyword.value if a.keyword else p.name.value, a) for p, a in pairs]
+
+
 def _bind_arguments(function: cst.FunctionDef, call: cst.Call) -> dict[str, cst.BaseExpression]:
     """Return the arguments of a call by parameter, with the defaults of others."""
-    params = function.params.params
-    places = zip(params, call.args, strict=False)
-    given = {p.name.value: a.value for p, a in places if a.keyword is None}
-    named = {a.keyword.value: a.value for a in call.args if a.keyword is not None}
-    return {p.name.value: p.default for p in params if p.default is not None} | given | named
+    defaults = {p.name.value: p.default for p in function.params.params if p.default is not None}
+    return defaults | {p: a.value for p, a in _pair_arguments(function, call)}
 
 
 def _end_list(items: Iterable[Any]) -> list[Any]:

@@ -17,7 +17,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.registry import expression
 from fnjax.port.known.facts import join_values
-from fnjax.port.torch import MISSING, bracket
+from fnjax.port.torch import MISSING, fill
 from fnjax.port.tree.located import list_nodes
 
 _ONLY_ASKING = frozenset({"builtins.isinstance", "builtins.hasattr", "builtins.len", "builtins.getattr"})
@@ -39,13 +39,6 @@ def _list_operands(node: cst.BooleanOperation) -> list[cst.BaseExpression]:
     return found
 
 
-def _join_conditions(parts: list[cst.BaseExpression], operator: cst.BaseBooleanOp) -> cst.BaseExpression:
-    least = 5 if isinstance(operator, cst.And) else 4
-    return functools.reduce(
-        lambda a, b: cst.BooleanOperation(bracket(a, least - 1), operator, bracket(b, least)), parts
-    )
-
-
 @expression(cst.BooleanOperation, general=True)
 def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     """Translate `a and b`."""
@@ -64,11 +57,9 @@ def port_boolean_operation(ev: Evaluator, node: cst.BooleanOperation) -> Expr:
     if any(t.value.traced for t in exprs[:-1]):
         ev.report_untraced(node, "`and` and `or` need the Python bool of a tensor")
     value = functools.reduce(lambda a, b: b if a.kind == b.kind else join_values(a, b), [t.value for t in exprs])
-    made = (
-        ev.port_parts(node)
-        if len(exprs) == len(found)
-        else _join_conditions([t.node for t in exprs], type(node.operator)())
-    )
+    both = "A or B" if isinstance(node.operator, cst.Or) else "A and B"
+    joined = functools.reduce(lambda a, b: fill(both, A=a, B=b), [t.node for t in exprs])
+    made = ev.port_parts(node) if len(exprs) == len(found) else joined
     known = exprs[-1].value.literal if decided else MISSING
     return Expr(made, replace(value, literal=known), answered=decided)
 
