@@ -21,12 +21,15 @@ from fnjax._cli.call import UsageError
 from fnjax._cli.target import list_imported
 from fnjax._progress import make_progress
 from fnjax.port.output import (
+    are_current,
     are_many,
     check_outputs,
     check_replaced,
     choose_target,
     describe_difference,
     emit_port,
+    hash_sources,
+    name_source,
     write_file,
 )
 from fnjax.port.sources import Text, iter_sources
@@ -99,10 +102,6 @@ def add(commands: Any) -> None:
 
 
 def _run_port(options: argparse.Namespace) -> int:
-    try:
-        from fnjax.port.engine.folder import port_files
-    except ImportError as e:
-        raise UsageError(f"fnjax port needs libcst: pip install libcst ({e})") from e
     if "" in (*options.source, options.output, options.report):
         raise UsageError("an empty name: name a file, a folder, or - for standard input")
     if options.check and (options.output is None or options.diff or options.verify or options.report):
@@ -119,6 +118,12 @@ def _run_port(options: argparse.Namespace) -> int:
     if len(sources) == 1 and sources[0].explicit and _is_jax_source(sources[0].text):
         raise UsageError(f"{sources[0].name} is JAX source already: there is nothing to port")
     unusable = [s for s in sources if s.problem]
+    if options.check and not unusable and are_current(options, sources):
+        return 0
+    try:
+        from fnjax.port.engine.folder import port_files
+    except ImportError as e:
+        raise UsageError(f"fnjax port needs libcst: pip install libcst ({e})") from e
     readable = [s for s in sources if not s.problem]
     texts, roots = {s.name: s.text for s in readable}, {s.name: s.root for s in readable}
     gc.freeze()  # what is there stays; searching it for garbage takes a tenth of the time
@@ -154,12 +159,13 @@ def _run_port(options: argparse.Namespace) -> int:
         for text in filter(None, differences):
             print(text, file=sys.stderr)
         return int(any(differences))
+    made_of = hash_sources(options, sources, [name_source(source) for source, _ in results])
     for source, ported in results:
         for f in ported.findings:
             word = "" if f.severity == "error" else "note: "
             print(f"{source.describe_line(f.line)}:{f.col} {f.code} {word}{f.message}", file=sys.stderr)
         _say_summary(source.name, ported)
-        emit_port(options, source, ported, many)
+        emit_port(options, source, ported, many, made_of)
     verdicts = _verify_all(options, results, many, cases) if options.verify else {}
     if options.report:
         report = json.dumps(_make_report(results, verdicts), indent=2) + "\n"

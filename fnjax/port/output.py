@@ -7,11 +7,12 @@ import ast
 import codecs
 import difflib
 import hashlib
+import itertools
 import os
 import re
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import fnjax
@@ -101,14 +102,46 @@ def _describe_edit(content: bytes) -> str:
     return "" if _hash(content) == header[1].decode() else "has been edited since it was written"
 
 
-def add_header(source: Text, code: str) -> str:
-    """Return the code with a line that says what it is the port of, with hashes of both."""
+def hash_sources(options: argparse.Namespace, sources: Sequence[Text], ported: Iterable[str]) -> str:
+    """Return the hash of all that ports are made of: fnjax's version, options, texts, and which of them have a port.
+
+    Of the folders around the sources those count that an import may name before what is in them.
+    """
+    text = "\n".join(s.text for s in sources)
+    folders = {root: Path(root).resolve() for root in {s.root for s in sources}}
+    named = {root: (f.name, *itertools.takewhile(text.__contains__, reversed(f.parts))) for root, f in folders.items()}
+    made_of = [(name_source(s), named[s.root], s.text.replace("\r\n", "\n")) for s in sources]
+    return _hash(repr((fnjax.__version__, options.strict, options.classes, made_of, sorted(ported))).encode())
+
+
+def are_current(options: argparse.Namespace, sources: Sequence[Text]) -> bool:
+    """Return whether the hashes in their headers alone say that all outputs are the ports of these sources."""
+    many = are_many(options, sources)
+    targets = {s: choose_target(options, s.name, many) for s in sources}
+    found = {s: _read_target(t) for s, t in targets.items() if t.is_file()}
+    now = hash_sources(options, sources, [name_source(s) for s in found])
+    headers = [_HEADER.search(content) for content in found.values()]
+    expected = [_write_header(s, now, content).encode() for s, content in found.items()]
+    return any(headers) and [h and h[0] for h in headers] == expected
+
+
+def _write_header(source: Text, made_of: str, content: bytes) -> str:
+    """Return the line that says what a port is of, with the hashes of all sources and of the port itself."""
+    name = ascii(name_source(source))[1:-1]
+    return f"# Port by fnjax {fnjax.__version__} of {name} (source {made_of}, port {_hash(content)})\n"
+
+
+def name_source(source: Text) -> str:
+    """Return the name of a source in the folder that its modules are named from."""
+    return "standard input" if source.name == "<stdin>" else Path(os.path.relpath(source.name, source.root)).as_posix()
+
+
+def add_header(source: Text, code: str, made_of: str) -> str:
+    """Return the code with its header."""
     plain = code.replace("\r\n", "\n")
     first = _FIRST.match(plain)
     at = first.end() if first else 0
-    name = "standard input" if source.name == "<stdin>" else Path(os.path.relpath(source.name, source.root)).as_posix()
-    before, after = (_hash(t.replace("\r\n", "\n").encode(source.encoding)) for t in (source.text, plain))
-    line = f"# Port by fnjax {fnjax.__version__} of {ascii(name)[1:-1]} (source {before}, port {after})\n"
+    line = _write_header(source, made_of, plain.encode(source.encoding))
     return f"{plain[:at]}{line}{plain[at:]}".replace("\n", "\r\n" if "\r\n" in code else "\n")
 
 
@@ -118,14 +151,14 @@ def _hash(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:12]
 
 
-def emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: bool) -> None:
+def emit_port(options: argparse.Namespace, source: Text, ported: Ported, many: bool, made_of: str) -> None:
     """Write a port, or its diff, to its file or to standard output."""
     if options.diff:
         before = _select_statements(source.text, ported.code) if options.classes else source.text
         lines = before.splitlines(True), ported.code.splitlines(True)
         shown = "".join(difflib.unified_diff(*lines, source.name, f"{source.name} (JAX)"))
     else:
-        shown = add_header(source, ported.code)
+        shown = add_header(source, ported.code, made_of)
     if options.output is not None:
         write_file(choose_target(options, source.name, many), shown, source.encoding)
     elif options.report != "-":  # as bytes: no line end is translated, and a declared encoding is kept

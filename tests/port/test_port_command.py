@@ -5,13 +5,16 @@ import json
 import os
 import random
 import re
+import shutil
 import subprocess
 import sys
 
 import pytest
 
+import fnjax
 from fnjax.__main__ import main
 from fnjax.port import port_source
+from fnjax.port.engine import folder as folder_module
 from tests.port import classes_masks, classes_memory
 
 WHOLE = """\
@@ -248,6 +251,67 @@ def test_an_edited_port_stays(whole, tmp_path, capsys):
     whole.write_text(WHOLE.replace("exp", "sin"))
     assert main([*call, "--check"]) == 1
     assert f"{out} is not the port of {whole} as that is now" in capsys.readouterr().err
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a Function, the file of its helper, and a file that nothing needs; and its ports."""
+    source = WHOLE.replace("import torch\n", "import torch\nfrom helper import twice\n", 1)
+    texts = {"whole.py": source.replace("x.exp()", "twice(x.exp())"), "helper.py": "def twice(x):\n    return 2 * x\n"}
+    (tmp_path / "in").mkdir()
+    for name, text in {**texts, "other.py": "x = 1\n"}.items():
+        (tmp_path / "in" / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["port", "in", "-o", "out"]) == 0
+    return tmp_path
+
+
+def check(monkeypatch, *options):
+    """Return the status of --check, and whether it has translated anything."""
+    translated = []
+    real = folder_module.port_files
+    monkeypatch.setattr(folder_module, "port_files", lambda *a, **k: translated.append(1) or real(*a, **k))
+    return main(["port", "in", "-o", "out", "--check", *options]), bool(translated)
+
+
+CHANGES = {
+    "nothing": (None, 0, False),
+    "the source": (lambda f: append(f / "in" / "whole.py", "y = 1\n"), 0, True),
+    "what its port has": (lambda f: replace_text(f / "in" / "whole.py", "exp", "sin"), 1, True),
+    "a file that it imports from": (lambda f: replace_text(f / "in" / "helper.py", "2", "3"), 1, True),
+    "another file": (lambda f: append(f / "in" / "other.py", "y = 1\n"), 0, True),
+    "a new file": (lambda f: append(f / "in" / "more.py", WHOLE), 1, True),
+    "a port": (lambda f: append(f / "out" / "whole.py", "y = 1\n"), 1, True),
+    "a port is gone": (lambda f: (f / "out" / "helper.py").unlink(), 1, True),
+    "another port in its place": (lambda f: shutil.copy(f / "out" / "helper.py", f / "out" / "whole.py"), 1, True),
+    "the hash of the sources": (lambda f: replace_text(f / "out" / "whole.py", r"(?<=source )\w+", "0" * 12), 0, True),
+}
+
+
+def append(path, text):
+    with path.open("a") as file:
+        file.write(text)
+
+
+def replace_text(path, pattern, new):
+    path.write_text(re.sub(pattern, new, path.read_text()))
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_check_translates_what_has_changed(change, folder, monkeypatch):
+    """Where sources, options, version and ports are as they were, hashes tell; else the port is made and compared."""
+    how, status, translated = CHANGES[change]
+    if how is not None:
+        how(folder)
+    assert check(monkeypatch) == (status, translated)
+
+
+def test_check_of_other_options_or_versions_translates(folder, monkeypatch):
+    """Another option may make another port, and so may another version of fnjax."""
+    assert check(monkeypatch, "--strict") == (0, True)
+    assert check(monkeypatch, "--class", "Whole") == (0, True)
+    monkeypatch.setattr(fnjax, "__version__", "9.9")
+    assert check(monkeypatch) == (0, True)
 
 
 def test_notebooks(tmp_path, capsys):
