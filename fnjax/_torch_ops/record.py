@@ -90,7 +90,6 @@ class Overload:
         empty: the support function that also takes arguments of shape (0,).
         integers: returns integers for integers; the result counts as a float if the inputs' dtype is not known.
         precise: computes 16-bit tensors in 32 bits, as PyTorch does.
-        pole: an argument at which values and derivatives are finite, for the first parameter or a named one: `other:1`.
         along: the result has an element for each one along the axis `dim`, in their order.
         note: a text that says what to check where the operation is called.
         strides: the rule for the result's strides (fnjax.torch.memory.strides); "" means `each` for an elementwise
@@ -127,7 +126,6 @@ class Overload:
     empty: str = ""
     integers: bool = False
     precise: bool = False
-    pole: str = ""
     along: bool = False
     note: str = ""
     strides: str = ""

@@ -9,7 +9,7 @@ A line of `add_lines` has four columns, parted by ` | `:
 2. torch's signature
 3. the template: a JAX expression over the parameters (see TemplateFiller for what is left out)
 4. words: the result, and any of `random`, `untraced`, `view`, `repeat`, `maybe`, `attribute`, `fields=values,indices`, and
-   the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `recoded`, `along`, `integers`, `precise`, `casts=float16`, `pole=1`
+   the attributes of Overload: `each`, `total`, `axes`, `large`, `made`, `rows`, `gaps`, `recoded`, `along`, `integers`, `precise`, `casts=float16`
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def _spread(values, mask, x=None):
     """Expand values for the elements of x that a mask selects, one each or one for all, to the shape of x."""
     if jnp.ndim(values) <= (mask if x is None else x).ndim - mask.ndim:
         return values
-    if not len(values):  # none is selected
-        return jnp.zeros((), values.dtype)
+    if not len(values):  # none is selected, and one may be a divisor
+        return jnp.ones((), values.dtype)
     order = jnp.cumsum(mask.ravel()) - 1
     return values[jnp.clip(order, 0, len(values) - 1)].reshape(mask.shape + values.shape[1:])
 

@@ -4,39 +4,39 @@ from fnjax._torch_ops.record import Call, Refuse, Template
 from fnjax._torch_ops.registry import add_lines, add_operation, mark_column
 
 add_lines("""
-*exp | input | jnp.exp(input) | float each pole=0
-*exp2 special.exp2 | input | 2.0 ** input | float each pole=0
-*expm1 special.expm1 | input | jnp.expm1(input) | float each pole=0
-*log | input | jnp.log(input) | float each pole=1
-*log1p special.log1p | input | jnp.log1p(input) | float each pole=1
-*sqrt | input | jnp.sqrt(input) | float each pole=1
+*exp | input | jnp.exp(input) | float each
+*exp2 special.exp2 | input | 2.0 ** input | float each
+*expm1 special.expm1 | input | jnp.expm1(input) | float each
+*log | input | jnp.log(input) | float each
+*log1p special.log1p | input | jnp.log1p(input) | float each
+*sqrt | input | jnp.sqrt(input) | float each
 *sin | input | jnp.sin(input) | float each
 *cos | input | jnp.cos(input) | float each
-*tan | input | jnp.tan(input) | float each pole=0
-*asin *arcsin | input | jnp.arcsin(input) | float each pole=0
-*acos *arccos | input | jnp.arccos(input) | float each pole=0
+*tan | input | jnp.tan(input) | float each
+*asin *arcsin | input | jnp.arcsin(input) | float each
+*acos *arccos | input | jnp.arccos(input) | float each
 *atan *arctan | input | jnp.arctan(input) | float each
-*sinh | input | jnp.sinh(input) | float each pole=0
-*cosh | input | jnp.cosh(input) | float each pole=0
+*sinh | input | jnp.sinh(input) | float each
+*cosh | input | jnp.cosh(input) | float each
 *tanh F.tanh | input | jnp.tanh(input) | float each
 *asinh *arcsinh | input | jnp.arcsinh(input) | float each
-*acosh *arccosh | input | jnp.arccosh(input) | float each pole=2
-*atanh *arctanh | input | jnp.arctanh(input) | float each pole=0
+*acosh *arccosh | input | jnp.arccosh(input) | float each
+*atanh *arctanh | input | jnp.arctanh(input) | float each
 *abs +absolute .absolute_ | input | jnp.abs(input) | same each
 *neg *negative | input | -input | same each
 +positive | input | input | same view each
 *square | input | jnp.square(input) | same each
-*reciprocal | input | 1 / input | float each pole=1
+*reciprocal | input | 1 / input | float each
 *sigmoid special.expit F.sigmoid | input | jax.nn.sigmoid(input) | float each
 *sinc special.sinc | input | jnp.sinc(input) | float each
 *deg2rad | input | jnp.deg2rad(input) | float each
 *rad2deg | input | jnp.rad2deg(input) | float each
 *erf special.erf | input | jax.scipy.special.erf(input) | float each
 *erfc special.erfc | input | jax.scipy.special.erfc(input) | float each
-~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float each pole=0
+~erfinv special.erfinv | input | jax.scipy.special.erfinv(input) | float each
 special.erfcx | input | jax.scipy.special.erfcx(input) | float
-~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each pole=1
-~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each pole=1
+~lgamma special.gammaln | input | jax.scipy.special.gammaln(input) | float each
+~digamma special.digamma special.psi | input | jax.scipy.special.digamma(input) | float each
 torch.polygamma special.polygamma | n, input | _polygamma(n, input) | float precise
 .polygamma .polygamma_ | input, n | _polygamma(n, input) | float precise
 ~mvlgamma special.multigammaln | input, p | jax.scipy.special.multigammaln(input, p) | float
@@ -52,7 +52,7 @@ special.ndtri | input | jax.scipy.special.ndtri(input) | float
 special.log_ndtr | input | jax.scipy.special.log_ndtr(input) | float
 special.zeta | input, other | _zeta(input, other) | float
 special.xlog1py | input, other | jax.scipy.special.xlog1py(input, other) | float
-*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each pole=other:1
+*xlogy special.xlogy | input, other | jax.scipy.special.xlogy(input, other) | float each
 special.spherical_bessel_j0 | input | jnp.sinc(input / jnp.pi) | float
 +angle | input | jnp.angle(input) | float each
 torch.polar | abs, angle | jax.lax.complex(abs * jnp.cos(angle), abs * jnp.sin(angle)) | complex
@@ -72,7 +72,7 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 ~nan_to_num torch.nan_to_num_ | input, nan=0.0, posinf=None, neginf=None | jnp.nan_to_num(input, nan=nan, posinf=posinf, neginf=neginf) | same each
 +frexp | input | jnp.frexp(input) | pair fields=mantissa,exponent
 ~mul ~multiply | input, other | input * other | promoted each
-~true_divide | input, other | input / other | float each quotient pole=other:1
+~true_divide | input, other | input / other | float each quotient
 ~remainder | input, other | input % other | promoted each
 ~fmod | input, other | jnp.fmod(input, other) | promoted each
 ~floor_divide | input, other | _floor_divide(input, other) | promoted each
@@ -80,7 +80,7 @@ torch.isin | elements, test_elements, *, assume_unique=False, invert=False | jnp
 +minimum | input, other | jnp.minimum(input, other) | promoted each
 +fmax | input, other | jnp.fmax(input, other) | promoted each
 +fmin | input, other | jnp.fmin(input, other) | promoted each
-~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float each pole=other:1
+~atan2 ~arctan2 | input, other | jnp.arctan2(input, other) | float each
 ~hypot | input, other | jnp.hypot(input, other) | promoted each
 ~copysign | input, other | jnp.copysign(input, other) | float each
 ~nextafter | input, other | jnp.nextafter(input, other) | promoted each
@@ -179,7 +179,7 @@ def _build_heaviside(call: Call) -> str:
     return f"jnp.heaviside(input, values){cast}"
 
 
-add_operation("~float_power", "input, exponent", _build_float_power, "float", pole="1")
+add_operation("~float_power", "input, exponent", _build_float_power, "float")
 add_operation("~heaviside", "input, values", _build_heaviside, "same", each=True)
 
 
@@ -200,7 +200,7 @@ def _build_logaddexp(call: Call) -> str:
 
 
 add_operation("+logaddexp", "input, other", _build_logaddexp, "promoted", each=True)
-add_operation("*rsqrt", "input", _build_rsqrt, "float", each=True, pole="1")
+add_operation("*rsqrt", "input", _build_rsqrt, "float", each=True)
 
 
 def _build_logit(call: Call) -> str:
@@ -209,7 +209,7 @@ def _build_logit(call: Call) -> str:
     return "jax.scipy.special.logit(jnp.clip(input, eps, 1 - eps))"
 
 
-add_operation("*logit special.logit", "input, eps=None", _build_logit, "float", each=True, pole="0.5")
+add_operation("*logit special.logit", "input, eps=None", _build_logit, "float", each=True)
 
 
 def _make_logarithm(name: str) -> Template:
@@ -223,7 +223,7 @@ def _make_logarithm(name: str) -> Template:
 
 
 for _name in ("log2", "log10"):
-    add_operation(f"*{_name}", "input", _make_logarithm(_name), "float", each=True, pole="1")
+    add_operation(f"*{_name}", "input", _make_logarithm(_name), "float", each=True)
 
 
 def _build_add(call: Call) -> str:
@@ -267,7 +267,6 @@ add_operation(
     "promoted",
     each=True,
     quotient=True,
-    pole="other:1",
 )
 
 
@@ -278,7 +277,7 @@ def _build_pow(call: Call) -> str:
     return "_integer_power(input, exponent)" if negative else "input ** exponent"
 
 
-add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True, pole="1")
+add_operation("~pow", "input, exponent", _build_pow, "promoted", each=True)
 
 
 def _build_clamp(call: Call) -> str:

@@ -62,7 +62,8 @@ class Evaluator(ExpressionEvaluator):
     def find_selection(self, value: Value) -> Selection | None:
         """Return the selected elements that a value is, if the variables of their mask have not changed since."""
         found = self.masks.get(value.mask)
-        return found if found is not None and self.list_reads(found.condition) == found.reads else None
+        known = found is not None and all(self.state.find_version(name) == version for name, version in found.reads)
+        return found if known else None
 
     # ------------------------------------------------------------------------------------------ statements
 

@@ -36,11 +36,6 @@ class Expr:
     new_array: NewArray | None = None
 
     @property
-    def named(self) -> bool:
-        """True if it may as well be written twice: a name is not computed again."""
-        return isinstance(self.node, (cst.Name, cst.Attribute))
-
-    @property
     def answer(self) -> bool | None:
         """The truth value of a condition that the port decides, so that it is dropped; None for other expressions."""
         known = self.value.literal
@@ -52,13 +47,11 @@ class Selection:
     """Elements that a mask selects, where all elements are computed for them.
 
     Attributes:
-        condition: where they are, among all elements.
         mask: the mask, as it was given.
-        base: the array that it selects from, where the condition is the mask broadcast over the array's axes.
-        reads: the variables in the condition, with their versions.
+        base: the array that it selects from, where the mask may have fewer axes.
+        reads: the variables in both, with their versions.
     """
 
-    condition: cst.BaseExpression
     mask: cst.BaseExpression
     base: cst.BaseExpression | None
     reads: frozenset[tuple[str, int]]

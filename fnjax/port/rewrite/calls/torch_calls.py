@@ -24,9 +24,8 @@ from fnjax.port.rewrite.calls.python_calls import list_contained
 from fnjax.port.rewrite.calls.randomness import make_key
 from fnjax.port.rewrite.calls.torch_results import describe_result
 from fnjax.port.rewrite.memory.indexing import have_same_shape, port_selection
-from fnjax.port.rewrite.memory.masks import port_masked_gather, spread_values
+from fnjax.port.rewrite.memory.masks import spread_values
 from fnjax.port.rewrite.memory.sharing import list_seeing
-from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.memory.writing import check_not_owned, write_memory
 from fnjax.port.rewrite.values.arithmetic import check_32_bits, make_number, narrow_result, report_overflow
 from fnjax.port.rewrite.values.last_digits import must_divide_exactly, write_quotient
@@ -145,13 +144,10 @@ def _port_operands(
         bound = bind_call(operation, [a for arg in args for a in open_star(ev, arg, one)], Facts(ev, node))
     if isinstance(bound, Problem):
         raise Stop(node, "operation", bound.message)
-    short = operation.names[0].rpartition(".")[2].rstrip("_")
     if operation.first.selects:
         base, selected = (ev.port(bound.values[n]) for n in ("input", "mask"))
         if ev.may_stand_for_selected(selected.value.number) and have_same_shape(base.value, selected.value):
             return port_selection(ev, node, base, selected)
-    if (found := port_masked_gather(ev, node, bound)) is not None:
-        return found
     # An entrywise operation on all entries is right for the selected ones; any other has to leave the rest out.
     values = list(bound.values.values())
     optional = {p.name for p in bound.overload.parameters if p.default is not None}
@@ -161,8 +157,7 @@ def _port_operands(
         if mask and not operation.each:
             ev.need_entries(*(ev.port(a.value).value for a in args))
         target = ev.port(values[0]) if bound.overwrites else None
-        with ev.take(avoid_singularities(ev, short, values)):
-            return _render_operation(ev, node, bound, mask, part, target)
+        return _render_operation(ev, node, bound, mask, part, target)
 
 
 def _render_operation(

@@ -226,13 +226,9 @@ def port_selection(ev: Evaluator, node: cst.BaseExpression, base: Expr, mask: Ex
         selected = Value("tensor", base.value.dtype, 1, memref=ev.make_memref(node))
         return Expr(port_indices(ev, node, base.node), selected)
     number = mask.value.number
-    spread = not have_same_shape(mask.value, base.value)
-    condition = mask.node
-    if spread:
-        ev.diagnostics.needs.add("_mask")
-        condition = fill("_mask(M, A)", M=mask.node, A=base.node)
-    reads = ev.list_reads(condition)
-    ev.masks[number] = Selection(condition, mask.node, base.node if spread else None, reads)
+    other = None if have_same_shape(mask.value, base.value) else base.node
+    reads = ev.list_reads(mask.node) | (ev.list_reads(other) if other else frozenset())
+    ev.masks[number] = Selection(mask.node, other, reads)
     return Expr(base.node, replace(base.value, mask=number, memref=ev.make_memref(node), number=""))
 
 

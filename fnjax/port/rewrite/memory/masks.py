@@ -7,7 +7,8 @@ After: `x = jnp.where(m, y * 2, x)`
 Safety: all elements are computed in place of the selected ones only where every operation between the read and the
 write is elementwise and the mask is the same; other uses of `y[m]` keep it, and are findings. Sums, means, softmax and
 the like of `y[m]` take `where=m`.
-Limits: elements at which f is not defined are computed too, and not taken (see singularities).
+Limits: elements at which f is not defined are computed too, and not taken; where JAX differentiates backward, second
+derivatives are NaN there, as those of jnp.where are.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.rewrite.memory.indexing import have_same_shape
-from fnjax.port.torch import Bound, fill
+from fnjax.port.torch import fill
 
 
 def write_masked(ev: Evaluator, base: Expr, mask: Expr, new: Expr) -> cst.BaseExpression:
@@ -68,14 +69,3 @@ def _may_promote(base: Expr, new: Expr) -> bool:
             return order[new.value.dtype] > order[base.value.dtype]
         return new.value.dtype not in {"int", "bool"} and base.value.dtype != "float" and not base.value.is_tensor
     return new.value.dtype != base.value.dtype or (new.value.dtype == "unknown" and new.value.like != base.value.like)
-
-
-def port_masked_gather(ev: Evaluator, node: cst.BaseExpression, bound: Bound) -> Expr | None:
-    """Translate `torch.gather(table, 0, x[m])`, the rows of a table at selected integers, as the rows at all."""
-    if bound.operation.names[0].rpartition(".")[2] != "gather" or bound.read_literal("dim") != 0:
-        return None
-    table, index = (ev.port(bound.values[n]) for n in ("input", "index"))
-    if not index.value.mask or table.value.mask:
-        return None
-    value = replace(table.value, mask=index.value.mask, memref=ev.make_memref(node), number="", like=index.value.like)
-    return Expr(fill("T[I]", T=table.node, I=index.node), replace(value, rank=index.value.rank))

@@ -32,7 +32,6 @@ from fnjax.port.known.facts import (
 )
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.masks import spread_values
-from fnjax.port.rewrite.memory.singularities import avoid_singularities
 from fnjax.port.rewrite.values.last_digits import must_divide_exactly, must_vanish_exactly, write_quotient
 from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import MISSING, bracket, fill, list_dtype_names, read_literal
@@ -140,7 +139,7 @@ def _write_dtype(expr: Expr) -> cst.BaseExpression:
     exact = expr.value.exact
     if exact and not exact.startswith("?") and exact != "float":
         return cst.Attribute(cst.Name("jnp"), cst.Name(exact))
-    return fill("A.dtype" if expr.named else "jnp.result_type(A)", A=expr.node)
+    return fill("A.dtype" if isinstance(expr.node, (cst.Name, cst.Attribute)) else "jnp.result_type(A)", A=expr.node)
 
 
 @expression(cst.BinaryOperation, general=True)
@@ -162,12 +161,7 @@ def _port_operands(ev: Evaluator, node: cst.BinaryOperation) -> Expr:
         if isinstance(node.operator, (cst.Multiply, cst.LeftShift)):
             report_overflow(ev, node, left, right, shift=isinstance(node.operator, cst.LeftShift))
     with ev.take({id(node.left): (node.left, left), id(node.right): (node.right, right)}):
-        safe = {}
-        if isinstance(node.operator, (cst.Divide, cst.Power)):
-            operation = "div" if isinstance(node.operator, cst.Divide) else "pow"
-            safe = avoid_singularities(ev, operation, (node.left, node.right))
-        with ev.take(safe):
-            made = ev.port_parts(node)
+        made = ev.port_parts(node)
     if isinstance(node.operator, cst.Add) and left.value.parts is not None and right.value.parts is not None:
         return Expr(made, Value("static", name=_name_list(left.value), parts=left.value.parts + right.value.parts))
     if left.value.kind == "static" and (left.value.parts is not None or left.value.element):
