@@ -1836,6 +1836,26 @@ class FlaggedHelper(Function):
         return -g
 """,
     ),
+    "PutBack": (  # entries that are changed in place and put back, whatever the index is
+        "randn(6), [0, 2, 5], slice(1, 4), 4",
+        """
+class PutBack(Function):
+    @staticmethod
+    def forward(ctx, x, some, others, levels):
+        y = x.clone()
+        for index in (some, others):
+            low, high = y[index].min(), y[index].max()
+            scale = max((high - low) / levels, 1e-8)
+            y[index] = y[index].sub_(low).div_(scale)
+            y[index] = y[index].clamp_(0, levels).round_()
+            y[index] = y[index].mul_(scale).add_(low)
+        return y
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None, None, None
+""",
+    ),
 }
 
 _FORWARDS = {

@@ -150,8 +150,7 @@ class Plain(torch.autograd.Function):
     def backward(ctx, dy):
         return dy
 """
-WAYS = ["if hasattr(torch, 'jit'):\n    squared = torch.jit.script(squared)"]
-WAYS += ["try:\n    squared = torch.compile(squared)\nexcept RuntimeError:\n    pass"]
+WAYS = ["try:\n    squared = torch.compile(squared)\nexcept RuntimeError:\n    pass"]
 
 
 @pytest.mark.parametrize("way", WAYS)

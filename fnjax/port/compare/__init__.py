@@ -9,18 +9,14 @@ from fnjax._lazy import lazy as _lazy
 
 _HOMES = {  # PyTorch is loaded when something is compared, not for every command
     "TOLERANCES": "fnjax.port.compare.record",
-    "Comparing": "fnjax.port.compare.comparing",
     "Comparison": "fnjax.port.compare.record",
     "Entry": "fnjax.port.compare.record",
-    "ModulesComparison": "fnjax.port.compare.modules",
     "compare": "fnjax.port.compare.comparing",
     "compare_modules": "fnjax.port.compare.modules",
 }
 
 if _typing.TYPE_CHECKING:
-    from fnjax.port.compare.comparing import Comparing as Comparing
     from fnjax.port.compare.comparing import compare as compare
-    from fnjax.port.compare.modules import ModulesComparison as ModulesComparison
     from fnjax.port.compare.modules import compare_modules as compare_modules
     from fnjax.port.compare.record import TOLERANCES as TOLERANCES
     from fnjax.port.compare.record import Comparison as Comparison

@@ -16,28 +16,7 @@ from fnjax.port.analysis.expr import TopItem, parse_line
 from fnjax.port.analysis.program import Program
 from fnjax.port.result import Finding
 from fnjax.port.source.naming import collect_read_names, iter_bindings
-from fnjax.port.torch import unparse
-from fnjax.port.tree.located import find_small_statement, list_children, list_nodes
-
-
-def only_compiles(program: Program, statement: cst.CSTNode) -> bool:
-    """Return whether an `if` or a `try` does nothing but `f = torch.jit.script(f)` and its like in every branch."""
-    if not isinstance(statement, (cst.If, cst.Try)):
-        return False
-    small = list_nodes(statement, cst.BaseSmallStatement)
-    given = [n for n in small if isinstance(n, cst.Assign)]
-    if not given or any(not isinstance(n, (cst.Assign, cst.Pass)) for n in small):
-        return False
-    for n in given:
-        call = n.value
-        if not isinstance(call, cst.Call) or program.resolve_name(call.func) not in {
-            "torch.compile",
-            "torch.jit.script",
-        }:
-            return False
-        if len(n.targets) != 1 or not call.args or unparse(n.targets[0].target) != unparse(call.args[0].value):
-            return False
-    return True
+from fnjax.port.tree.located import find_small_statement, list_children
 
 
 def is_kernel(program: Program, statement: cst.CSTNode) -> bool:

@@ -14,7 +14,7 @@ from fnjax.port.analysis.expr import Diagnostics, Stop, TopItem
 from fnjax.port.analysis.expressions import KernelStop
 from fnjax.port.analysis.guards import only_imports_triton
 from fnjax.port.analysis.program import Class, Program, Routine
-from fnjax.port.engine.imported import is_kernel, only_compiles
+from fnjax.port.engine.imported import is_kernel
 from fnjax.port.known.facts import UNKNOWN, MemRef, Value
 from fnjax.port.known.state import State
 from fnjax.port.result import Finding
@@ -144,7 +144,7 @@ def is_import(node: cst.CSTNode) -> bool:
 def _make_top_item(program: Program, statement: cst.CSTNode) -> TopItem:
     if is_kernel(program, statement):
         return TopItem(statement, [statement], Diagnostics(), set())
-    if only_compiles(program, statement) or only_imports_triton(statement):
+    if only_imports_triton(statement):
         return TopItem(statement, [], Diagnostics(), set())
     if isinstance(statement, cst.FunctionDef):
         routine = program.make_routine(statement, statement.name.value)

@@ -58,7 +58,7 @@ def warm_up(against: str | None) -> None:
     """Let the reference import what it imports at a first call: traced, within a call's time, it would take long."""
     import numpy as np
 
-    from fnjax.port.compare import Comparing
+    from fnjax.port.compare.comparing import Comparing
     from fnjax.port.compare.reference import make_reference
     from fnjax.port.compare.values import Inputs
 

@@ -16,10 +16,8 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Stop, parse
 from fnjax.port.analysis.expressions import Operands
 from fnjax.port.known.facts import DTYPE, Value
 from fnjax.port.source.canonical_names import find_canonical_name
-from fnjax.port.source.naming import iter_targets
 from fnjax.port.torch import TENSOR_TYPES, Operation, bracket, read_literal, unparse
 from fnjax.port.torch.context import find_dtype_class
-from fnjax.port.tree.located import list_nodes
 
 
 def open_options(ev: Evaluator, arg: cst.Arg) -> list[cst.Arg]:
@@ -79,12 +77,3 @@ def widen_sum(ev: Evaluator, operation: Operation, args: list[cst.Arg], known: O
     if given or ev.port(args[0].value).value.exact not in {"int8", "uint8", "int16", "uint16"}:
         return []
     return [cst.Arg(_make_dtype("int", known), keyword=cst.Name("dtype"))]
-
-
-_BINDING = (cst.AssignTarget, cst.AugAssign, cst.AnnAssign, cst.For, cst.CompFor, cst.NamedExpr)
-
-
-def is_bound_once(ev: Evaluator, variable: str) -> bool:
-    """Return whether one assignment of the function binds a variable, and nothing else does."""
-    bound = [n for n in list_nodes(ev.routine.node, *_BINDING) if variable in iter_targets(n.target)]
-    return len(bound) == 1 and all(p.name.value != variable for p in ev.routine.parameters)

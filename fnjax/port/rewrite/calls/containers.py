@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator
 from dataclasses import replace
+from operator import is_
 from typing import Any
 
 import libcst as cst
@@ -23,7 +24,7 @@ from fnjax.port.known.facts import DTYPE, LIST, PASSED, UNKNOWN, MemRef, Value, 
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.values.binding import bind_target, find_held_memref, iterate_over, list_entries
 from fnjax.port.torch import MISSING, bracket, read_literal, unparse
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, replace_parts
 
 
 @expression(cst.Tuple, cst.List, general=True)
@@ -86,14 +87,11 @@ def port_lambda(ev: Evaluator, node: cst.Lambda) -> Expr:
     with _open_scope(ev, node) as variables, ev.enter_conditional(repeated=True):
         variables.update({p.name.value: replace(UNKNOWN, memref=PASSED) for p in node.params.params})
         body = ev.port(node.body)
-    defaults = [ev.port(p.default).node if p.default else None for p in node.params.params]
-    params = [
-        p if d is p.default else p.with_changes(default=bracket(d, 1))  # type: ignore[arg-type] # not None here
-        for p, d in zip(node.params.params, defaults, strict=True)
-    ]
-    made = node if body.node is node.body else node.with_changes(body=body.node)
-    if any(p is not old for p, old in zip(params, node.params.params, strict=True)):
-        made = made.with_changes(params=node.params.with_changes(params=params))
+    params = [replace_parts(p, default=p.default and bracket(ev.port(p.default).node, 1)) for p in node.params.params]
+    same = all(map(is_, params, node.params.params))
+    made = replace_parts(
+        node, body=body.node, params=node.params if same else replace_parts(node.params, params=params)
+    )
     return Expr(made, Value("object", element=body.value))
 
 

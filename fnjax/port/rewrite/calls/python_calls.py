@@ -28,7 +28,6 @@ from fnjax.port.known.facts import (
     Origin,
     Value,
     find_any_element,
-    find_entry,
     join_elements,
     join_values,
     list_memrefs,
@@ -278,10 +277,6 @@ def port_container_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
     if not isinstance(node.func, cst.Attribute):
         return None
     attr, owner = node.func.attr.value, node.func.value
-    if isinstance(owner, (cst.Dict, cst.Call)) and attr in {"values", "items"}:
-        held = ev.port(owner).value
-        known = held.kind == "static" and held.element is not None and held.name != LIST
-        return Expr(ev.port_parts(node), _describe_listed(held, attr)) if known else None
     key = ev.name_variable(owner)
     value = ev.state.variables.get(key)
     if not key or (key.startswith("ctx.") and value is None):
@@ -304,13 +299,10 @@ def port_container_method(ev: Evaluator, node: cst.Call, name: str) -> Expr | No
         return Expr(ev.port_parts(node).with_changes(func=node.func), Value("static", literal=None))
     list_values(ev, node)
     made = ev.port_parts(node)
-    wanted = read_literal(node.args[0].value) if node.args else MISSING
     if attr in {"get", "pop"} and node.args:
         made = hash_keys(ev, node, made)
         if ev.port(node.args[0].value).value.is_tensor:
             ev.report_untraced(node, "an item of a container at the value of a tensor")
-    if attr == "get" and isinstance(wanted, str) and wanted in dict(value.entries):
-        return Expr(made, find_entry(value, wanted))
     if attr not in {"get", "values", "items", "keys", "copy"}:  # the dictionary may change
         element = find_held_memref(ev, [owner, *(a.value for a in node.args)])
         ev.state.variables[key] = value = replace(value, entries=(), element=element or value.element)

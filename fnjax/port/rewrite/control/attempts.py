@@ -22,20 +22,12 @@ from fnjax.port.rewrite.control.checks import is_message
 from fnjax.port.rewrite.values.binding import bind_target
 from fnjax.port.source.naming import is_import_that_succeeds, is_provided, iter_imported
 from fnjax.port.torch import unparse
-from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements
+from fnjax.port.tree.located import find_small_statement, list_nodes, list_small_statements, replace_parts
 
+_IMPORTING = frozenset({"ImportError", "ModuleNotFoundError"})
 # What code raises whatever the values of tensors are.
-_OF_NO_VALUES = frozenset(
-    {
-        "ImportError",
-        "ModuleNotFoundError",
-        "AttributeError",
-        "NameError",
-        "KeyError",
-        "TypeError",
-        "NotImplementedError",
-    }
-)
+_OF_NO_VALUES = _IMPORTING | {"AttributeError", "NameError", "KeyError", "TypeError", "NotImplementedError"}
+_WITHOUT = _IMPORTING | {"", "Exception"}  # what a handler for a missing module catches
 
 
 def _report_unraised(ev: Evaluator, node: cst.Try) -> None:
@@ -45,9 +37,6 @@ def _report_unraised(ev: Evaluator, node: cst.Try) -> None:
     read = (ev.state.variables.get(name) for name in find_names(node.body))
     if some and any(value is not None and value.traced for value in read):
         ev.report_untraced(node, "this except is for what values raise, and JAX raises nothing")
-
-
-_WITHOUT = frozenset({"", "ImportError", "ModuleNotFoundError", "Exception"})
 
 
 def _port_missing_module(ev: Evaluator, node: cst.Try) -> Statements | None:
@@ -86,7 +75,7 @@ def _only_prints_and_raises(block: cst.BaseSuite) -> bool:
 
 def _only_answers(ev: Evaluator, node: cst.Try) -> bool:
     """Return whether the block returns True or False, as the port knows, and so raises nothing (queries of GPUs)."""
-    if node.finalbody is not None or not any(isinstance(n, cst.Return) for n in list_nodes(node.body)):
+    if node.finalbody is not None or not list_nodes(node.body, cst.Return):
         return False
     with ev.speculate() as found:
         made = list_statements(ev.port_body(node.body))
@@ -116,10 +105,6 @@ def port_try(ev: Evaluator, node: cst.Try) -> Statements | None:
     handled = [ev.evaluate_branch(h.body, somewhere, functools.partial(_bind_caught, ev, h)) for h in node.handlers]
     ev.join_branches([tried, *handled])
     pairs = zip(node.handlers, handled, strict=True)
-    handlers = [h if branch.made is h.body else h.with_changes(body=branch.made) for h, branch in pairs]
-    changes: dict[str, object] = {"body": tried.made, "handlers": handlers}
-    for part in ("orelse", "finalbody"):
-        block = getattr(node, part)
-        if block is not None:
-            changes[part] = block.with_changes(body=ev.port_body(block.body))
-    return [node.with_changes(**changes)]
+    handlers = [replace_parts(h, body=branch.made) for h, branch in pairs]
+    orelse, finalbody = (b and b.with_changes(body=ev.port_body(b.body)) for b in (node.orelse, node.finalbody))
+    return [node.with_changes(body=tried.made, handlers=handlers, orelse=orelse, finalbody=finalbody)]

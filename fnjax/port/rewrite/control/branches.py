@@ -22,7 +22,7 @@ from fnjax.port.rewrite.control.checks import only_raises, port_value_assert, po
 from fnjax.port.rewrite.control.loops import BRANCHES, only_passes
 from fnjax.port.torch import MISSING, bracket, read_literal
 from fnjax.port.torch.expressions import is_same_text
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, replace_parts
 
 _SINGLES = (None, True, False)
 
@@ -90,42 +90,25 @@ def _port_decided_if(ev: Evaluator, node: cst.If, answer: bool) -> Statements:
 
 def _narrow_variable(ev: Evaluator, test: cst.BaseExpression) -> Narrowed:
     """Return what `isinstance(x, torch.Tensor)` and `x is None` say of a variable in the branches."""
-    negative = isinstance(test, cst.UnaryOperation) and isinstance(test.operator, cst.Not)
-    inner = test.expression if isinstance(test, cst.UnaryOperation) and negative else test
-    found: tuple[str, Value, Value] | None = None
-    if isinstance(inner, cst.Call) and len(inner.args) in {1, 2} and isinstance(inner.args[0].value, cst.Name):
-        name = inner.args[0].value.value
-        value = ev.state.variables.get(name)
-        called = ev.find_name(inner.func)
-        if value is not None and (
-            called == "torch.is_tensor"
-            or (called == "builtins.isinstance" and ev.find_name(inner.args[-1].value) == "torch.Tensor")
-        ):
-            found = (
-                name,
-                replace(value, kind="tensor").with_null(left_out=False),
-                replace(value, kind="static" if value.kind == "unknown" else value.kind),
-            )
-    elif isinstance(inner, cst.Comparison) and len(inner.comparisons) == 1 and isinstance(inner.left, cst.Name):
-        operator, other = inner.comparisons[0].operator, inner.comparisons[0].comparator
-        name = inner.left.value
-        value = ev.state.variables.get(name)
-        if (
-            value is not None
-            and any(read_literal(other) is s for s in _SINGLES)
-            and isinstance(operator, (cst.Is, cst.IsNot))
-        ):
-            only = Value("static", "unknown" if read_literal(other) is None else "bool", literal=read_literal(other))
-            other_one = replace(value, null=PRESENT)
-            found = (name, only, other_one) if isinstance(operator, cst.Is) else (name, other_one, only)
-    elif isinstance(inner, cst.Name):
-        value = ev.state.variables.get(inner.value)
-        if value is not None and value.kind == "static" and value.dtype == "bool":
-            found = (inner.value, replace(value, literal=True), replace(value, literal=False))
-    if found is None:
-        return None
-    name, yes, no = found
-    return name, (no, yes) if negative else (yes, no)
+    variables = ev.state.variables
+    match test:
+        case cst.UnaryOperation(cst.Not(), inner):
+            found = _narrow_variable(ev, inner)
+            return found and (found[0], (found[1][1], found[1][0]))
+        case cst.Call(func, [cst.Arg(cst.Name(name)), *others]) if (value := variables.get(name)) is not None:
+            asked = ev.find_name(func), *(ev.find_name(a.value) for a in others)
+            if asked in {("torch.is_tensor",), ("builtins.isinstance", "torch.Tensor")}:
+                other = replace(value, kind="static" if value.kind == "unknown" else value.kind)
+                return name, (replace(value, kind="tensor").with_null(left_out=False), other)
+        case cst.Comparison(cst.Name(name), [cst.ComparisonTarget(cst.Is() | cst.IsNot() as operator, only)]):
+            value, known = variables.get(name), read_literal(only)
+            if value is not None and any(known is s for s in _SINGLES):
+                same = Value("static", "unknown" if known is None else "bool", literal=known)
+                other = replace(value, null=PRESENT)
+                return name, (same, other) if isinstance(operator, cst.Is) else (other, same)
+        case cst.Name(name) if (value := variables.get(name)) and value.kind == "static" and value.dtype == "bool":
+            return name, (replace(value, literal=True), replace(value, literal=False))
+    return None
 
 
 @statement(cst.Assert, general=True)
@@ -133,13 +116,9 @@ def port_assert(ev: Evaluator, node: cst.Assert) -> Statements | None:
     """Translate `assert c, "message"`."""
     test = ev.port(node.test)
     message = ev.port(node.msg) if node.msg else None
-    if ev.is_traced(test.value):
-        made = port_value_assert(ev, node, test)
-    elif test.node is node.test and (message is None or message.node is node.msg):
-        return [cst.SimpleStatementLine([node])]
-    else:
-        made = node.with_changes(test=test.node)
-    return [cst.SimpleStatementLine([made.with_changes(msg=message.node) if message else made])]
+    traced = ev.is_traced(test.value)
+    made = port_value_assert(ev, node, test) if traced else replace_parts(node, test=test.node)
+    return [cst.SimpleStatementLine([replace_parts(made, msg=message and message.node)])]
 
 
 @statement(cst.Match, general=True)

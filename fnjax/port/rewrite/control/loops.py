@@ -16,7 +16,7 @@ from fnjax.port.analysis.evaluator import Evaluator, Expr, Statements, find_name
 from fnjax.port.analysis.registry import statement
 from fnjax.port.rewrite.values.binding import bind_target, iterate_over
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.tree.located import list_nodes, list_small_statements
+from fnjax.port.tree.located import list_nodes, list_small_statements, replace_parts
 
 BRANCHES = "branches on a tensor's value, which is unknown under jit"
 _UNROLLED = "jit unrolls this loop: where it is long, write its body as a function for jax.lax.scan or fori_loop"
@@ -33,9 +33,7 @@ def port_for_loop(ev: Evaluator, node: cst.For) -> Statements | None:
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
     if orelse is None and _can_be_dropped(ev, node, body):
         return []
-    if body is node.body and items.node is node.iter and orelse is node.orelse:
-        return [node]
-    return [node.with_changes(iter=items.node, body=body, orelse=orelse)]
+    return [replace_parts(node, iter=items.node, body=body, orelse=orelse)]
 
 
 def _counts_entries(ev: Evaluator, node: cst.For) -> bool:
@@ -69,6 +67,4 @@ def port_while_loop(ev: Evaluator, node: cst.While) -> Statements | None:
     if ev.is_traced(test.value):
         ev.report_untraced(node.test, f"this `while` {BRANCHES}")
     orelse = node.orelse and node.orelse.with_changes(body=ev.port_body(node.orelse.body))
-    if body is node.body and test.node is node.test and orelse is None:
-        return [node]
-    return [node.with_changes(test=test.node, body=body, orelse=orelse)]
+    return [replace_parts(node, test=test.node, body=body, orelse=orelse)]

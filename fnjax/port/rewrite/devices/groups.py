@@ -22,7 +22,6 @@ from fnjax.port.analysis.registry import call_of, expression
 from fnjax.port.known.facts import Value
 from fnjax.port.rewrite.devices.collective_table import HANDED_ON, name_distributed
 from fnjax.port.torch import MISSING, fill, read_literal, unparse
-from fnjax.port.tree.located import list_nodes
 
 _RANK = re.compile(r"((local|global|world|group|[tscdem]p|sequence|seq|tensor_parallel|model_parallel)_)?rank")
 _GETTER = re.compile(r"_?get_(?P<of>\w*?)_?(?P<what>process_group|group|world_size|rank|src_rank)(?:_if_none)?$")
@@ -88,9 +87,6 @@ def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
             named = {"group", "pg"}
             group = next((a.value for a in node.args if a.keyword is None or a.keyword.value in named), None)
             return _answer(ev, port_axis(ev, group), last)
-        case "is_initialized" if _has_only_default_group(ev):
-            ev.diagnostics.imports |= {"collectives", "AXIS_NAME"}
-            return Expr(fill("AXIS_NAME is not None"), Value("static", "bool"))
         case "is_initialized" | "is_available" | "is_nccl_available" | "is_gloo_available":
             return make_answer(True)
         case "get_backend":
@@ -103,13 +99,6 @@ def port_group_question(ev: Evaluator, node: cst.Call, name: str) -> Expr | None
             message = "groups are the axes of a mesh, which the caller makes: take the name of an axis in its place"
             raise Stop(node, "absent", f"{last}: {message}")
     return None
-
-
-def _has_only_default_group(ev: Evaluator) -> bool:
-    """Return whether a function uses the default group alone: without an axis it runs on one device, as in PyTorch."""
-    inside = list(list_nodes(ev.routine.node))
-    named = any(isinstance(n, cst.Name) and n.value in ev.program.groups for n in inside)
-    return not named and not any(isinstance(n, cst.Call) and _find_getter(ev, n)[1] for n in inside)
 
 
 def _answer(ev: Evaluator, axis: cst.BaseExpression, what: str) -> Expr:

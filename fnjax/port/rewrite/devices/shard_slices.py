@@ -21,7 +21,6 @@ from fnjax.port.known.facts import LIST, Value
 from fnjax.port.rewrite.devices.outputs import port_argument
 from fnjax.port.torch import fill, make_list, unparse
 from fnjax.port.torch.expressions import find_names
-from fnjax.port.tree.located import find_small_statement, list_nodes
 
 _Sum = Counter[tuple[str, ...]]  # of products of the texts of their factors
 
@@ -155,21 +154,4 @@ def _find_value(ev: Evaluator, name: str) -> cst.BaseExpression | None:
         (only,) = given[name]
         if all(len(given.get(n, ())) + (n in parameters) <= 1 for n in find_names(only)):
             return only
-    changed: set[str] = set()
-    for line in _list_above(ev):
-        small = find_small_statement(line)
-        if isinstance(small, cst.Assign) and [unparse(t.target) for t in small.targets] == [name]:
-            return small.value if not find_names(small.value) & (changed | {name}) else None
-        changed |= ev.program.list_bound(line)
-        if name in changed:
-            return None
     return None
-
-
-def _list_above(ev: Evaluator) -> list[cst.BaseStatement]:
-    """Return the statements before the present one in its block, the nearest first."""
-    found: list[cst.BaseStatement] = []
-    for block in list_nodes(ev.routine.node, cst.IndentedBlock):
-        at = [i for i, s in enumerate(block.body) if any(n is ev.current for n in list_nodes(s))]
-        found = list(reversed(block.body[: at[0]])) if at else found
-    return found

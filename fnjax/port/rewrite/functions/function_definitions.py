@@ -32,6 +32,7 @@ from fnjax.port.rewrite.functions.returns import return_also
 from fnjax.port.source.records import METHODS
 from fnjax.port.torch import unparse
 from fnjax.port.torch.machinery import ENABLING
+from fnjax.port.tree.located import replace_parts
 
 
 def port_routine(program: Program, routine: Routine) -> tuple[cst.FunctionDef, Evaluator]:
@@ -210,39 +211,31 @@ def _note_written_inputs(ev: Evaluator, routine: Routine) -> None:
 
 
 def _port_parameters(ev: Evaluator, params: cst.Parameters) -> cst.Parameters:
-    changes: dict[str, Any] = {}
-    for group in ("params", "posonly_params", "kwonly_params", "star_arg", "star_kwarg"):
-        value = getattr(params, group)
+    groups = ("params", "posonly_params", "kwonly_params", "star_arg", "star_kwarg")
+    made = {group: getattr(params, group) for group in groups}
+    for group, value in made.items():
         if isinstance(value, cst.Param):
-            new: Any = _port_parameter(ev, value)
+            made[group] = _port_parameter(ev, value)
         elif isinstance(value, (tuple, list)):
             new = [_port_parameter(ev, p) for p in value]
-            new = value if are_same(new, value) else new
-        else:
-            continue
-        if new is not value:
-            changes[group] = new
-    return params.with_changes(**changes) if changes else params
+            made[group] = value if are_same(new, value) else new
+    return replace_parts(params, **made)
 
 
 def _port_parameter(ev: Evaluator, param: cst.Param) -> cst.Param:
-    changes: dict[str, Any] = {}
-    name = param.name.value
+    name, default = param.name.value, param.default
     if name.endswith("_") and name[:-1] in ev.program.renamed:
         ev.note(param, "renamed", f"the parameter {name[:-1]!r} is now {name!r}: the port needs that name for its own")
-    if (annotation := _port_annotation(ev, param.annotation)) is not param.annotation:
-        changes["annotation"] = annotation
-        changes |= {"equal": EQUAL} if annotation is None and param.default is not None else {}
-    if param.default is not None:
+    annotation = _port_annotation(ev, param.annotation)
+    if default is not None:
         try:
-            typed = ev.find_name(param.default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
-            default = ev.program.port_annotation(param.default, ev) if typed else ev.port(param.default).node
+            typed = ev.find_name(default) == "torch.Tensor"  # `bias=torch.Tensor`, meant for an annotation
+            default = ev.program.port_annotation(default, ev) if typed else ev.port(default).node
         except Stop as e:
             ev.report(e.node, e.kind, e.message)
             default = cst.Name("None")
-        if default is not param.default:
-            changes["default"] = default
-    return param.with_changes(**changes) if changes else param
+    sign = EQUAL if default is not None and annotation is None is not param.annotation else param.equal
+    return replace_parts(param, annotation=annotation, default=default, equal=sign)
 
 
 def _port_annotation(ev: Evaluator, node: cst.Annotation | None) -> cst.Annotation | None:

@@ -13,7 +13,6 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Stop, find_names
 from fnjax.port.known.facts import SAVED, MemRef, Value
 from fnjax.port.source.naming import iter_targets
-from fnjax.port.torch import unparse
 from fnjax.port.tree.located import list_nodes
 
 
@@ -65,10 +64,7 @@ def is_unpacked(ev: Evaluator, name: str, value: Value, memref: MemRef) -> bool:
             n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Attribute) and n.attr.value in attributes
         ]
     else:
-        others = {f"{name}[{i}]" for i, p in enumerate(value.parts or ()) if p.storages.isdisjoint(memref.storage)}
-        entries = (n for n in list_nodes(ev.routine.node) if isinstance(n, cst.Subscript) and unparse(n) in others)
-        disjoint = {id(n.value) for n in entries}
-        reads = [n for n in ev.routine.reads.get(name, ()) if id(n) not in disjoint]
+        reads = [*ev.routine.reads.get(name, ())]
     here = ev.program.source.locate(ev.current)
     looped = {id(n) for loop in ev.here.loops for n in list_nodes(loop)}
     again = any(ev.program.source.locate(n) > here or id(n) in looped for n in reads)

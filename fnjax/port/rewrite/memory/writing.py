@@ -57,19 +57,12 @@ def write_memory(ev: Evaluator, node: cst.CSTNode, target: Expr, new: cst.BaseEx
         )
     # One variable is written to, the one whose view is nearest to what the source writes to; all others that see the
     # memory are then made of that one anew (`write_holders`), so that the write is computed once.
-    own, owner = _name_as_known(ev, target.node), ""
-    if isinstance(target.node, cst.Subscript) and memref.steps and not may_copy(node):
-        owner = _name_as_known(ev, target.node.value)  # of which this is a view whatever the index is: it is written to
-    held_by = holders.get(owner)
-    if held_by and (held_by.certain or held_by.choice):
-        memref = replace(memref, certain=held_by.certain, choice=held_by.choice)
+    own = ev.name_variable(target.node) or unparse(target.node)
     if not (memref.certain or memref.choice) and own not in holders:
-        live = [n for n in holders if n != owner and ev.is_live(n, node)]
+        live = [n for n in holders if ev.is_live(n, node)]
         if live:
             raise Stop(node, "alias", _DOUBT.format(live[0]))
-        if owner not in holders:
-            return Expr(new, value)
-        own = owner
+        return Expr(new, value)
     holders = {n: p for n, p in holders.items() if n == own or not p.is_disjoint_from(memref)}
     inner = [n for n, p in holders.items() if p.is_prefix_of(memref) and ev.state.variables[n].kind != "static"]
     if memref.certain or memref.choice:
@@ -121,36 +114,11 @@ def _is_written_again(ev: Evaluator, node: cst.CSTNode, target: Expr, holders: d
     return False
 
 
-def may_copy(node: cst.CSTNode) -> bool:
-    """Return whether a write goes to the result of `y[i].contiguous()`, or of another method that may copy."""
-    called = (w.func for w in _list_written(node) if isinstance(w, cst.Call))
-    found = [find_operation(f"torch.Tensor.{f.attr.value}") for f in called if isinstance(f, cst.Attribute)]
-    return any(isinstance(operation, Operation) and operation.first.alias == "maybe" for operation in found)
-
-
-def _list_written(node: cst.CSTNode) -> list[cst.BaseExpression]:
-    """Return the expressions whose memory a call, or an assignment to an element, may write to."""
-    match node:
-        case cst.Call():
-            written = [a.value for a in node.args if a.keyword and a.keyword.value == "out"]
-            return [*written, node.func.value] if isinstance(node.func, cst.Attribute) else written
-        case cst.Assign([cst.AssignTarget(cst.Subscript(base))]) | cst.AugAssign(cst.Subscript(base)):
-            return [base]
-        case cst.AugAssign(target):
-            return [target]
-    return []
-
-
 def _check_not_repeated(node: cst.CSTNode, memref: MemRef | None) -> None:
     """Refuse a write to rows of an expanded tensor, and to windows, which may share their memory."""
     if memref and (memref.certain or memref.choice) and any(s.repeats for s in memref.steps):
         message = "rows of this view share their memory, so that a write to one changes others: take .clone() first"
         raise Stop(node, "alias", message)
-
-
-def _name_as_known(ev: Evaluator, node: cst.BaseExpression) -> str:
-    """Return the name under which the evaluation knows a variable, or an attribute of ctx."""
-    return ev.name_variable(node) or unparse(node)
 
 
 def _write_unnamed(ev: Evaluator, node: cst.CSTNode, new: cst.BaseExpression, value: Value) -> Expr:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
-from typing import Any
 
 import libcst as cst
 
@@ -27,18 +26,17 @@ from fnjax.port.analysis.evaluator import (
 from fnjax.port.analysis.registry import statement
 from fnjax.port.analysis.variables import iter_elements
 from fnjax.port.known.facts import UNKNOWN, Value, may_widen
-from fnjax.port.rewrite.calls.arguments import is_bound_once
 from fnjax.port.rewrite.calls.torch_names import port_part_of_pair
 from fnjax.port.rewrite.memory.indexing import make_hashable
 from fnjax.port.rewrite.memory.indices import list_indices
 from fnjax.port.rewrite.statements.entries import write_into
 from fnjax.port.rewrite.values.binding import bind_target
-from fnjax.port.rewrite.values.context import hides_arrays, is_ctx, name_ctx_attribute
+from fnjax.port.rewrite.values.context import is_ctx
 from fnjax.port.source.naming import iter_imported
 from fnjax.port.source.parameter_inference import read_annotation
 from fnjax.port.torch import bracket, unparse
 from fnjax.port.torch.expressions import is_same_text
-from fnjax.port.tree.located import list_nodes
+from fnjax.port.tree.located import list_nodes, replace_parts
 
 
 @statement(cst.Assign, general=True)
@@ -55,17 +53,6 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
         return made
     if _is_torch_attribute(ev, first):
         return []
-    if (
-        expr.value.kind == "object"
-        and expr.value.name.startswith("torch.")
-        and all(isinstance(t.target, cst.Name) for t in node.targets)
-        and ev.routine.role != "module"
-    ):
-        for target in node.targets:
-            bind_target(ev, target.target, replace(expr.value, number=""), node)
-        if all(is_bound_once(ev, n) for n in ev.program.list_bound(node)):
-            return []
-        return [cst.SimpleStatementLine([node.with_changes(value=bracket(expr.node, 0))])]
     value = expr.value
     if value.name.startswith("?"):
         value = UNKNOWN
@@ -74,9 +61,6 @@ def port_assignment(ev: Evaluator, node: cst.Assign) -> Statements | None:
         return []
     for target in node.targets:
         bind_target(ev, target.target, value, node)
-    if any(name_ctx_attribute(ev, t.target) for t in node.targets) and hides_arrays(ev, node.value):
-        what = unparse(node.targets[0].target)
-        ev.report_untraced(node, f"JAX cannot see the arrays inside {what}: keep the arrays on ctx themselves")
     _check_no_key(ev, node)
     targets = [_port_target(ev, t) for t in node.targets]
     changed = expr.node is not node.value
@@ -165,25 +149,18 @@ def _is_torch_attribute(ev: Evaluator, target: cst.BaseExpression) -> bool:
 @statement(cst.AnnAssign, general=True)
 def port_annotated_assignment(ev: Evaluator, node: cst.AnnAssign) -> Statements | None:
     """Translate `x: Tensor = value`."""
-    annotation = ev.program.port_annotation(node.annotation.annotation, ev)
-    made: dict[str, Any] = {}
-    if annotation is not None and annotation is not node.annotation.annotation:
-        made["annotation"] = node.annotation.with_changes(annotation=annotation)
-    if node.value is not None:
-        expr = ev.port(node.value)
-        said = (
-            read_annotation(node.annotation.annotation, ev.program.resolve_name)
-            if expr.value.kind == "unknown"
-            else None
-        )
+    annotation, value = ev.program.port_annotation(node.annotation.annotation, ev), node.value
+    if value is not None:
+        expr = ev.port(value)
+        open_ = expr.value.kind == "unknown"
+        said = read_annotation(node.annotation.annotation, ev.program.resolve_name) if open_ else None
         known = expr.value if said is None else replace(said, memref=expr.value.memref if said.is_tensor else None)
         bind_target(ev, node.target, known, node)
-        if expr.node is not node.value:
-            made["value"] = bracket(expr.node, 0)
+        value = bracket(expr.node, 0)
     if annotation is None:  # nothing is left of the type
-        value = made.get("value", node.value)
         return [] if value is None else [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(node.target)], value)])]
-    return [cst.SimpleStatementLine([node.with_changes(**made) if made else node])]
+    made = replace_parts(node, annotation=replace_parts(node.annotation, annotation=annotation), value=value)
+    return [cst.SimpleStatementLine([made])]
 
 
 @statement(cst.Expr, general=True)

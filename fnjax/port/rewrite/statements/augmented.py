@@ -28,6 +28,7 @@ from fnjax.port.rewrite.values.binding import iterate_over, note_set_once
 from fnjax.port.rewrite.values.context import is_ctx, keep_on_ctx
 from fnjax.port.rewrite.values.last_digits import must_divide_exactly, write_quotient
 from fnjax.port.torch import MISSING, bracket, unparse
+from fnjax.port.tree.located import replace_parts
 
 _UPDATES = {
     "AddAssign": "add",
@@ -58,12 +59,12 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     given = ev.program.source.definitions.get(unparse(target), ()) if ev.routine.role == "module" else ()
     first = given[0].value if given else None
     if first is not None and ev.program.evaluate(first).kind == "static" and not expr.value.is_tensor:  # `N += 1`
-        return [cst.SimpleStatementLine([_replace_value(node, expr)])]
+        return [cst.SimpleStatementLine([replace_parts(node, value=bracket(expr.node, 0))])]
     if isinstance(target, cst.Subscript):
         element = ev.port(target).value
         if element.is_tensor and _is_shared(ev, target.value, element):
             raise Stop(node, "alias", "this writes to a tensor in a container; give the tensor a name first")
-        return [cst.SimpleStatementLine([_replace_value(node, expr)])]
+        return [cst.SimpleStatementLine([replace_parts(node, value=bracket(expr.node, 0))])]
     with ev.take(spread_values(ev, (target, node.value))):
         held, expr = ev.port(target), ev.port(node.value)
     if held.value.kind != "static":
@@ -72,7 +73,7 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
     check_32_bits(ev, node, expr, held)
     if symbol in {"*", "<<"}:
         report_overflow(ev, node, held, expr, shift=symbol == "<<")
-    same = _replace_value(node, expr)
+    same = replace_parts(node, value=bracket(expr.node, 0))
     operation = expand_augmented(node).with_changes(left=bracket(held.node, 13), right=bracket(expr.node, 13))
     new: cst.BaseExpression = operation
     widening = may_widen(held.value, expr.value)
@@ -119,10 +120,6 @@ def port_augmented_assignment(ev: Evaluator, node: cst.AugAssign) -> Statements 
             return [cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(target)], new)])]
         return [cst.SimpleStatementLine([same])]
     return []
-
-
-def _replace_value(node: cst.AugAssign, expr: Expr) -> cst.AugAssign:
-    return node if expr.node is node.value else node.with_changes(value=bracket(expr.node, 0))
 
 
 def _is_shared(ev: Evaluator, container: cst.BaseExpression, element: Value) -> bool:

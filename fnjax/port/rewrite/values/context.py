@@ -64,37 +64,6 @@ def port_mark_dirty(ev: Evaluator, node: cst.Expr) -> Statements | None:
     return [] if any(ev.state.find_version(unparse(a.value)) for a in call.args) else None
 
 
-_OBJECTS = frozenset({"types.SimpleNamespace", "argparse.Namespace", "functools.partial", "collections.deque"})
-_ITERATORS = frozenset({"builtins.map", "builtins.zip", "builtins.iter", "builtins.enumerate", "builtins.filter"})
-
-
-def hides_arrays(ev: Evaluator, node: cst.BaseExpression) -> bool:
-    """Return whether this holds arrays where JAX cannot see them: in a plain object, an iterator or a function."""
-    made: list[cst.CSTNode] = [node]
-    if isinstance(node, cst.Name):
-        inner = (n for n in list_nodes(ev.routine.node.body) if isinstance(n, cst.FunctionDef))
-        made = [*ev.routine.given.get(node.value, ()), *(n for n in inner if n.name.value == node.value)]
-    return any(_hides_in_parts(ev, n) for n in made)
-
-
-def _hides_in_parts(ev: Evaluator, node: cst.CSTNode) -> bool:
-    if isinstance(node, (cst.List, cst.Tuple)):
-        return any(_hides_in_parts(ev, e.value) for e in node.elements)
-    if isinstance(node, cst.Call):
-        name = ev.find_name(node.func)
-        own = ev.program.classes.get(name.removeprefix("file:"))
-        plain = own is not None and not any("NamedTuple" in b or "namedtuple" in b for b in own.bases)
-        if not plain and name not in _OBJECTS | _ITERATORS:
-            return False
-        given = [ev.port(a.value).value for a in node.args]
-        return any(part.is_tensor for v in given for part in (v, v.element or v, *(v.parts or ())))
-    if not isinstance(node, (cst.Lambda, cst.FunctionDef, cst.GeneratorExp)):
-        return False
-    used = {n.value for n in list_nodes(node) if isinstance(n, cst.Name)} - set(ev.program.list_bound(node))
-    own_names = {n.name.value for n in list_nodes(node) if isinstance(n, cst.Param)}
-    return any(ev.state.variables[n].is_tensor for n in used - own_names if n in ev.state.variables)
-
-
 def keep_on_ctx(ev: Evaluator, key: str, value: Value) -> None:
     """Add what a method sets on ctx."""
     ev.kept[key] = join_values(ev.kept[key], value) if key in ev.kept else value

@@ -28,29 +28,30 @@ _NO_VALUES = frozenset({"rank", "size", "whole", "dtype", "device"})  # results
 
 def must_vanish_exactly(ev: Evaluator, node: cst.BinaryOperation) -> bool:
     """Return whether this is the difference of one product along other axes: `s ** 2 - (s ** 2).t()`."""
-    of, other = (_drop_axis_changes(ev, n) for n in (node.left, node.right))
+    of, other = (_drop_axis_changes(n) for n in (node.left, node.right))
     if unparse(of) != unparse(other) or unparse(node.left) == unparse(node.right):
         return False
     given = ev.routine.given.get(of.value, ()) if isinstance(of, cst.Name) else (of,)
-    return any(_is_product(_drop_axis_changes(ev, g)) for g in given)
+    return any(_is_product(_drop_axis_changes(g)) for g in given)
 
 
 def _is_product(node: cst.BaseExpression) -> bool:
-    if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-        return node.func.attr.value in {"pow", "square", "mul"}
-    return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Multiply, cst.Power))
+    match node:
+        case cst.Call(cst.Attribute(attr=cst.Name("pow" | "square" | "mul"))):
+            return True
+        case cst.BinaryOperation(operator=cst.Multiply() | cst.Power()):
+            return True
+    return False
 
 
-def _drop_axis_changes(ev: Evaluator, node: cst.BaseExpression) -> cst.BaseExpression:
+def _drop_axis_changes(node: cst.BaseExpression) -> cst.BaseExpression:
     """Return what an expression shows with other axes: `s` of `s.unsqueeze(0)`, `s[None, :]` and `s.T`."""
-    while True:
-        called = node.func if isinstance(node, cst.Call) else node
-        if isinstance(called, cst.Attribute) and called.attr.value in _TURNING and not ev.find_name(called):
-            node = called.value
-        elif isinstance(node, cst.Subscript) and any(unparse(e.slice) == "None" for e in node.slice):
-            node = node.value
-        else:
-            return node
+    match node:
+        case cst.Call(cst.Attribute(of, cst.Name(turn))) | cst.Attribute(of, cst.Name(turn)) if turn in _TURNING:
+            return _drop_axis_changes(of)
+        case cst.Subscript(of, indices) if any(unparse(e.slice) == "None" for e in indices):
+            return _drop_axis_changes(of)
+    return node
 
 
 def must_divide_exactly(ev: Evaluator, node: cst.CSTNode, over: Value, under: Value) -> bool:

@@ -17,7 +17,7 @@ import libcst as cst
 from fnjax.port.analysis.evaluator import Evaluator, Expr
 from fnjax.port.analysis.registry import call_of
 from fnjax.port.known.facts import LIST, STATIC, Value
-from fnjax.port.torch import fill, read_literal
+from fnjax.port.torch import fill
 from fnjax.port.torch.expressions import TemplateFiller
 
 
@@ -31,13 +31,6 @@ def port_item(ev: Evaluator, node: cst.Call, name: str) -> Expr | None:
     if expr.value.kind in {"static", "object"}:
         return None
     ev.need_entries(expr.value)
-    number = of.args[0].value if isinstance(of, cst.Call) and len(of.args) == 1 else None
-    if (
-        number is not None
-        and ev.find_name(of.func) == "torch.tensor"
-        and type(known := read_literal(number)) in {int, bool}
-    ):
-        return Expr(number, Value("static", type(known).__name__, literal=known))
     made = expr.node if expr.value.rank == 0 else fill("A.reshape(())", A=expr.node)
     value = replace(expr.value, kind="tensor", rank=0, memref=ev.make_memref(node))
     value = value.with_origin(python=True)
