@@ -50,24 +50,16 @@ def port_with(ev: Evaluator, node: cst.With) -> Statements | None:
     kept, gone = [], []
     for item in node.items:
         call = item.item
-        name = ev.find_name(call.func) if isinstance(call, cst.Call) else ev.find_name(call)
-        if switches_gradients_off(ev, call):
-            name = "torch.no_grad"
+        func, args = (call.func, call.args) if isinstance(call, cst.Call) else (call, ())
+        name = "torch.no_grad" if switches_gradients_off(ev, call) else ev.find_name(func)
         if name in NO_GRAD | PLAIN or (name[:5] == "file:" and is_guard_context(ev.program, name[5:])):
             gone.append(name)
-            if "autocast" in name:
-                enabled = (
-                    [a for a in call.args if a.keyword and a.keyword.value == "enabled"]
-                    if isinstance(call, cst.Call)
-                    else []
+            enabled = [a for a in args if a.keyword and a.keyword.value == "enabled"]
+            if "autocast" in name and (not enabled or unparse(enabled[0].value) != "False"):
+                message = (
+                    "autocast is dropped: JAX has no autocast regions, the block computes in the dtypes of its inputs"
                 )
-                if not enabled or unparse(enabled[0].value) != "False":
-                    ev.note(
-                        item,
-                        "dropped",
-                        "autocast is dropped: JAX has no autocast regions, the block computes in the dtypes of "
-                        "its inputs",
-                    )
+                ev.note(item, "dropped", message)
         else:
             kept.append(item.with_changes(item=ev.port(item.item).node))
             if item.asname is not None:
