@@ -12,6 +12,7 @@ from typing import Any
 
 _HERE = str(Path(__file__).parent.parent)
 KEEP_STATIC = "keep a Python number static (jax.jit(..., static_argnums=...)), or close over it"
+_FIX_SIZE = "take a size that is known and choose with a mask (torch.where), or call the function outside of jax.jit"
 
 
 class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTorch's users know it
@@ -30,6 +31,12 @@ class NotSupported(NotImplementedError):  # noqa: N818 - a public name, as PyTor
         self.what, self.remedy, where = what, remedy, where or find_line()
         lines = [what, *([f"  fix: {remedy}"] if remedy else []), *([f"  at: {where}"] if where else [])]
         super().__init__("\n".join(lines))
+
+
+def list_remedies(*numbers: Any) -> str:
+    """Return what to write in place of traced numbers: one that jax.jit has made of Python's is weakly typed."""
+    weak = [number.weak_type for number in numbers]
+    return "; ".join([KEEP_STATIC] * any(weak) + [_FIX_SIZE] * (not all(weak)))
 
 
 class NoSuchNameError(NotSupported, AttributeError):

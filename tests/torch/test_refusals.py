@@ -323,6 +323,15 @@ def test_a_traced_number_is_told_to_be_static(call, message):
     jax.jit(function, static_argnums=1)(x, 1)
 
 
+@pytest.mark.parametrize("call", ["torch.topk(x, k)", "torch.tril(x, k)", "x.sum(k)", "torch.arange(k)", "x[:k]"])
+def test_a_number_that_tensors_decide_is_not_told_to_be_static(call):
+    """No argument of jax.jit is that number: the remedy is a size that is known, and a mask."""
+    function = torch.jax_view(eval(f"lambda x: (lambda k: {call})(x.sum().long())", {"torch": torch}))
+    with pytest.raises(torch.NotSupported, match="choose with a mask") as caught:
+        jax.jit(function)(jnp.eye(3))
+    assert "static_argnums" not in str(caught.value)
+
+
 def test_no_number_is_traced_where_a_tensor_is():
     """The refusal of what only a tensor's values decide offers no static argument."""
     with pytest.raises(torch.NotSupported) as caught:

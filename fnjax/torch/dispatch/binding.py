@@ -10,7 +10,7 @@ import numpy as np
 from fnjax._torch_ops import MISSING, Operation, Overload
 from fnjax._torch_ops.signature import bind_arguments, read_literal_text
 from fnjax.torch.deferred.base import Deferred
-from fnjax.torch.errors import KEEP_STATIC, NotSupported
+from fnjax.torch.errors import NotSupported, list_remedies
 from fnjax.torch.memory.dtypes import as_number, dtype, type_of_number
 from fnjax.torch.memory.layout import Size
 from fnjax.torch.memory.tensor import Tensor, is_known
@@ -149,7 +149,7 @@ def _as_sizes(value: Any) -> Any:
         raise value.refuse("a size, or an axis, by it")
     if isinstance(value, Tensor) and value.dtype.kind == "int" and not value.ndim:
         if not is_known(value.array):
-            raise NotSupported("a size, or an axis, that is a traced number", KEEP_STATIC)
+            raise NotSupported("a size, or an axis, that is a traced number", list_remedies(value.array))
         return int(value.array)
     return int(value) if isinstance(value, np.integer) else value
 

@@ -26,7 +26,7 @@ from fnjax.torch.dispatch.dtype_checks import check_dtypes
 from fnjax.torch.dispatch.promotion import ROUNDING, find_dtypes, find_result_dtype, name_of
 from fnjax.torch.dispatch.shape_checks import check_shapes
 from fnjax.torch.dispatch.templates import check_read, compile_template, find_template
-from fnjax.torch.errors import KEEP_STATIC, NotSupported, find_line
+from fnjax.torch.errors import NotSupported, find_line, list_remedies
 from fnjax.torch.memory import layout as layouts
 from fnjax.torch.memory.dtypes import as_dtype, dtype, float_of
 from fnjax.torch.memory.strides import Strides, find_strides
@@ -216,15 +216,16 @@ class Plan:
 
     def _refuse_traced(self, tensors: Sequence[Tensor]) -> NotSupported:
         """Build the exception for values that JAX traces; it names the arguments that are numbers."""
-        numbers = [
-            name
+        numbers = {
+            name: x.array
             for name, value in self._name_values(tensors).items()
-            if any(isinstance(x, Tensor) and not (x.ndim or is_known(x.array)) for x in list_members([value]))
-        ]
+            for x in list_members([value])
+            if isinstance(x, Tensor) and not (x.ndim or is_known(x.array))
+        }
         what = f"the traced number {' and '.join(numbers)}" if numbers else "a tensor that JAX traces"
         return NotSupported(
             f"torch.{self._spelling} needs the value of {what}",
-            f"{KEEP_STATIC}; call it outside of jax.jit" if numbers else "call it outside of jax.jit",
+            list_remedies(*numbers.values()) if numbers else "call it outside of jax.jit",
         )
 
     def _make_result(self, index: int, value: Value, tensors: Sequence[Tensor]) -> Tensor:

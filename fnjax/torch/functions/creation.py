@@ -17,7 +17,7 @@ from fnjax._primitives.jax_internals import is_transformed
 from fnjax._torch_ops.registry import KNOWN, known
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.dispatch.run import run
-from fnjax.torch.errors import KEEP_STATIC, NoSuchNameError, NotSupported
+from fnjax.torch.errors import NoSuchNameError, NotSupported, list_remedies
 from fnjax.torch.host.calls import enter_host
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import DTYPES, as_dtype, as_number, default_dtype, dtype, result_type, type_of_number
@@ -216,8 +216,8 @@ def arange(
         if any(isinstance(b, float) for b in given)
         else DTYPES["int64"]
     )
-    if any(isinstance(b, (Tensor, Number)) for b in given):
-        raise NotSupported("torch.arange of a traced number: its length is not known", KEEP_STATIC)
+    if traced := [b.array for b in given if isinstance(b, (Tensor, Number))]:
+        raise NotSupported("torch.arange of a traced number: its length is not known", list_remedies(*traced))
     count = max(int(np.ceil((given[1] - given[0]) / given[2])), 0)
     return _options(own, requires_grad, given[0] + np.arange(count) * given[2], own)
 

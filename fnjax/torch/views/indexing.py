@@ -22,7 +22,7 @@ from fnjax.torch.deferred.selection import (
     select,
     settle,
 )
-from fnjax.torch.errors import KEEP_STATIC, NotSupported
+from fnjax.torch.errors import NotSupported, list_remedies
 from fnjax.torch.host.values import HostValue
 from fnjax.torch.memory.dtypes import cast_elements, dtype, name_scalar_type
 from fnjax.torch.memory.layout import check_expandable, insert_axis
@@ -94,10 +94,11 @@ def _open_windows(x: Tensor, parts: tuple[Any, ...]) -> tuple[Tensor, tuple[Any,
             start, stop = (b.value if isinstance(b, Tensor) else b for b in (part.start, part.stop))
             length = find_length(0 if start is None else start, stop)
             if length is None or part.step not in (None, 1):
+                traced = [b.array for b in (part.start, part.stop) if isinstance(b, Tensor)]
                 raise NotSupported(
                     "a slice whose length is not known under jit",
                     "write it as x[start : start + length] with a length that is known, or use torch.narrow; "
-                    + KEEP_STATIC,
+                    + list_remedies(*traced),
                 )
             x = _window(x, part.start, length, axis)
             rest.append(slice(None))
