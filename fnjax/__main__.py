@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import fnjax
 from fnjax._cli import explain, graph, lint
@@ -54,13 +55,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     ):  # each imports what it needs when it runs: help waits for nothing
         subcommand.add(commands)
     given = sys.argv[1:] if argv is None else argv
+    if given and given[0].startswith("--") and not any(known.startswith(given[0]) for known in _list_options(parser)):
+        _refuse_options(parser, given[:1])
     if given and not given[0].startswith("-") and given[0] not in commands.choices:
         similar = difflib.get_close_matches(given[0], commands.choices, 1)
         hint = f"did you mean {similar[0]!r}?" if similar else f"there are {', '.join(commands.choices)}"
         parser.error(f"there is no command {given[0]!r}: {hint}")
     options, unknown = parser.parse_known_args(given)
     if unknown:
-        commands.choices[options.command].error(f"unrecognized arguments: {' '.join(unknown)}")
+        _refuse_options(commands.choices[options.command], unknown)
+    if options.command in {"port", "compare", "lint", "load"}:
+        _refuse_names(commands.choices[options.command], given[1:])
     try:
         status = int(options.run(options))
         sys.stdout.flush()
@@ -74,6 +79,25 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python's exit writes to it again
         return 141  # as a shell reports SIGPIPE
     return status
+
+
+def _list_options(parser: argparse.ArgumentParser) -> list[str]:
+    return re.findall(r"(?<![\w-])--\w[\w-]*", parser.format_help())
+
+
+def _refuse_options(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> NoReturn:
+    similar = difflib.get_close_matches(unknown[0].partition("=")[0], _list_options(parser), 1)
+    hint = f": did you mean {similar[0]}?" if similar else ""
+    parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+
+
+def _refuse_names(parser: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Refuse `layers.py:Swish` where files are meant, as check and graph take it."""
+    for word in words:
+        file, _, name = word.rpartition(":")
+        if file.endswith(".py"):
+            option = f" --class {name}" if "--class" in _list_options(parser) else ", all of which is read"
+            parser.error(f"{word!r} is a name in a file: write {file}{option}")
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import jax
@@ -260,6 +261,34 @@ def test_unknown_command(command, hint, capsys):
         main([command, "file.py"])
     assert caught.value.code == 2
     assert f"there is no command {command!r}: {hint}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--verison"], "unrecognized arguments: --verison: did you mean --version?"),
+        (["check", "layers.py", "--agrs=randn(3)"], "--agrs=randn(3): did you mean --args?"),
+        (["lint", "layers.py", "--frobnicate"], "unrecognized arguments: --frobnicate\n"),
+        (["load", "layers.py:Net"], "'layers.py:Net' is a name in a file: write layers.py, all of which is read"),
+        (["lint", "layers.py:Net"], "write layers.py, all of which is read"),
+        (["port", "layers.py:Net"], "write layers.py --class Net"),
+        (["compare", "layers.py:Net", "port.py"], "write layers.py --class Net"),
+    ],
+)
+def test_misread_arguments(arguments, message, capsys):
+    """A misspelt option is answered with the nearest one, and a name in a file with what the command takes."""
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_the_command_is_no_place_in_user_code():
+    """The script that starts the command is not named as the place where an error was raised."""
+    with pytest.raises(ZeroDivisionError) as caught:
+        exec(compile("1 / 0", str(Path(sysconfig.get_path("scripts"), "fnjax")), "exec"))
+    assert check_command._locate(caught.value)
+    assert not check_command._locate(caught.value.with_traceback(caught.tb.tb_next))
 
 
 LOADED = """

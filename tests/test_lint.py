@@ -79,6 +79,9 @@ def test_what_was_read_is_said(tmp_path, capsys):
     assert capsys.readouterr() == ("", f"note: Functions of fnjax read in {path}: nothing to report\n")
     path.with_suffix(".json").write_text("{}")
     assert main(["lint", str(path.with_suffix(".json"))]) == 2
+    path.unlink()
+    assert main(["lint", str(tmp_path)]) == 0
+    assert f"({tmp_path}: no Python file)" in capsys.readouterr().err
 
 
 def test_a_file_that_cannot_be_read_hides_no_other(tmp_path, capsys):

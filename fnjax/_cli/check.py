@@ -212,7 +212,7 @@ def _locate(exception: BaseException) -> str:
     """Return a line that names the line of the user's code where an exception was raised, or the empty string."""
     while isinstance(exception, FnjaxError) and exception.__cause__ is not None:
         exception = exception.__cause__
-    libraries = [str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib"))]
+    libraries = [str(Path(__file__).parents[1]), *map(sysconfig.get_path, ("stdlib", "purelib", "platlib", "scripts"))]
     for frame in reversed(traceback.extract_tb(exception.__traceback__)):
         file = Path(frame.filename)
         if frame.filename[0] != "<" and not any(map(file.is_relative_to, libraries)):

@@ -52,7 +52,8 @@ def _run_lint(options: argparse.Namespace) -> int:
     if not lines and (found or not errors):
         read = [name for name, of_file in found.items() if of_file is not None]
         what = read[0] if len(read) == 1 else f"{len(read)} files" if read else "no file"
-        print(f"note: Functions of fnjax read in {what}: nothing to report", file=sys.stderr)
+        absent = "" if found else f" ({', '.join(options.files)}: no Python file)"
+        print(f"note: Functions of fnjax read in {what}{absent}: nothing to report", file=sys.stderr)
     return 2 if errors else int(bool(lines))
 
 
