@@ -103,7 +103,7 @@ def _compile(program: _Program) -> Callable[..., list[Any]]:
     # A short program takes longer to compile than to run a thousand times.
     operations, held = running.measure_cost(program.jaxpr)
     short = held < SHORT_BYTES * max(operations, SHORT_OPERATIONS) and not loops and jax.default_backend() == "cpu"
-    options = {"xla_backend_optimization_level": 0} if short else {}
+    options: dict[str, Any] = {"xla_backend_optimization_level": 0} if short else {}
     if short and operations > SHORT_OPERATIONS:  # of fewer fusion makes less code
         options["xla_disable_hlo_passes"] = "fusion"
     return jax.jit(
