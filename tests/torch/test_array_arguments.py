@@ -1,11 +1,23 @@
 """Functions of loaded files on arrays of JAX: PyTorch's methods run, not JAX's of the same names."""
 
+import ast
+import collections
+import contextlib
+import dataclasses
+import functools
+import inspect
+import types
+import unittest.mock
+from pathlib import Path
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from fnjax import torch
+from fnjax.torch.control.lowering.lowering import lower
+from fnjax.torch.loading import array_arguments
 
 FILE = '''
 import dataclasses
@@ -178,3 +190,20 @@ def test_the_document_and_signature_stay(file):
     """`help` shows a function as the file has it."""
     assert file.spread.__doc__ == "Return the standard deviation."
     assert file.parts.__kwdefaults__ == {"times": 2}
+
+
+def list_codes(code):
+    found = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    return [code, *(inner for c in found for inner in list_codes(c))]
+
+
+@pytest.mark.parametrize("module", [ast, collections, contextlib, dataclasses, functools, inspect, unittest.mock])
+def test_functions_find_their_free_variables(module):
+    """Of each function in modules of Python, the call with tensors has all variables that it closes over."""
+    tree = lower(ast.parse(Path(module.__file__).read_text()))
+    array_arguments.convert_arguments(tree)
+    found = [c for c in list_codes(compile(tree, module.__file__, "exec")) if "call_with_tensors" in c.co_names]
+    assert any(c.co_freevars for c in found)
+    for code in found:
+        made = [c.co_freevars for c in code.co_consts if isinstance(c, types.CodeType) and c.co_name == "<lambda>"]
+        assert any(set(code.co_freevars) <= set(names) for names in made), code

@@ -95,7 +95,7 @@ class _Functions(ast.NodeTransformer):
         read = {n.id for s in body for n in ast.walk(s) if isinstance(n, ast.Name)} - {"__class__"}
         outer |= {"__class__"} if _reads_class(body) else set()
         free = sorted((read | outer) & self.bound - own)
-        before, self.bound = self.bound, self.bound | own
+        before, self.bound = self.bound, self.bound | {n for n in own if not n.startswith("__fnjax_")}
         self.generic_visit(node)
         self.bound = before
         test = None if names and names[0].startswith("__fnjax_") else _test(node.args)
