@@ -1,9 +1,9 @@
 """Write the generated parts of the porting guide, examples and the figures of a run, and the page of rewrites.
 
-    python tools/port_page.py [CORPUS OTHERS SEARCH]
+    python tools/port_page.py [CORPUS OTHERS]
 
-CORPUS is what `port_corpus.py --numbers` printed, OTHERS the same with `--others`, SEARCH what port_search.py did;
-without them the page keeps the figures that it has. The rest of the page is written by hand, in the page itself.
+CORPUS is what `port_corpus.py --numbers` printed, OTHERS the same with `--others`; without them the page keeps the
+figures that it has. The rest of the page is written by hand, in the page itself.
 """
 
 from __future__ import annotations
@@ -101,21 +101,17 @@ def fill(text: str, parts: dict[str, str]) -> str:
     return text
 
 
-def read_table(path: str, first: str) -> str:
-    """Return the table of a run whose first column has this heading."""
+def read_table(path: str) -> str:
+    """Return the table of packages that a run has printed."""
     printed = pathlib.Path(path).read_text()
-    return printed[printed.index(f"| {first} |") :].partition("\n\n")[0].strip()
+    return printed[printed.index("| package |") :].partition("\n\n")[0].strip()
 
 
 def main() -> None:
     figures = {}
     if len(sys.argv) > 1:
-        corpus, others, search = sys.argv[1:]
-        figures = {
-            "corpus": read_table(corpus, "package"),
-            "others": read_table(others, "package"),
-            "mistakes": read_table(search, "mistake"),
-        }
+        corpus, others = sys.argv[1:]
+        figures = {"corpus": read_table(corpus), "others": read_table(others)}
     PAGE.write_text(fill(PAGE.read_text(), {"examples": examples(), **figures}))
     REWRITES.write_text(fill(REWRITES.read_text(), {"rewrites": catalogue()}))
 
