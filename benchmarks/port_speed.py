@@ -26,7 +26,7 @@ from benchmarks import harness
 
 LINES = (300, 3_000, 10_000)
 KINDS = {
-    "easy": ("classes_kept", "classes_memory", "classes_layers"),
+    "easy": ("classes_values", "classes_memory", "classes_layers"),
     "hard": ("classes_control", "classes_conditions"),
 }
 ARMS = """\
@@ -147,7 +147,7 @@ def evaluations(text):
 
     counts, edits = collections.Counter(), []
 
-    def counted(self, node, evaluate=Evaluator._apply_rules):
+    def counted(self, node, evaluate=Evaluator.apply_rules):
         counts[node] += 1
         return evaluate(self, node)
 

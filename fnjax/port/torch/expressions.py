@@ -72,6 +72,8 @@ def bracket(node: cst.BaseExpression, least: int = ATOM) -> cst.BaseExpression:
 def bracket_parts(node: Any) -> Any:
     """Return a node with parentheses around the parts that bind less tightly than it."""
     least, own = _LEAST.get(type(node), {}), _find_own_level(node)
+    if not least and own == ATOM:
+        return node
     match node:
         case cst.BinaryOperation(operator=cst.Power()):
             least = {"left": ATOM, "right": own - 1}

@@ -104,8 +104,9 @@ class _Port:
 
     def _replace_calls(self, name: str, replace: Callable[[cst.Call], Any]) -> None:
         rewriter = _CallRewriter(name, replace)
-        self.statements = [rewriter.rewrite(s) for s in self.statements]
-        self.functions = {n: f if n == name else _fold(rewriter.rewrite(f)) for n, f in self.functions.items()}
+        self.statements = [rewriter.rewrite(s) if _reads(s, name) else s for s in self.statements]
+        calling = {n: f for n, f in self.functions.items() if n != name and _reads(f, name)}
+        self.functions |= {n: _fold(rewriter.rewrite(f)) for n, f in calling.items()}
 
 
 class _CallRewriter(TemplateFiller):
@@ -224,6 +225,10 @@ def _count_names(function: cst.FunctionDef) -> tuple[Counter[str], Counter[str]]
             case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name):
                 bound[name] += 1
     return bound, read
+
+
+def _reads(node: cst.CSTNode, name: str) -> bool:
+    return any(n.value == name for n in list_nodes(node, cst.Name))
 
 
 def _identify(value: cst.BaseExpression) -> str:
