@@ -43,9 +43,8 @@ if TYPE_CHECKING:
 
 _ITERATIONS = 8  # of a loop, and two for each variable, until its state must have settled
 
-Narrowed = (
-    tuple[str, tuple[Value, Value]] | None
-)  # a variable that a test narrows, and its value where it holds and where not
+# A variable that a test narrows, and its value where it holds and where not.
+Narrowed = tuple[str, tuple[Value, Value]] | None
 
 
 class Evaluator(ExpressionEvaluator):

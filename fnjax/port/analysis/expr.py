@@ -117,9 +117,8 @@ class TopItem:
     made: list[Any]
     diagnostics: Diagnostics
     called: set[str] = field(default_factory=set)
-    dependencies: dict[tuple[int, str], tuple[Any, list[Any]]] = field(
-        default_factory=dict
-    )  # functions and classes, and their summaries
+    # functions and classes, and their summaries
+    dependencies: dict[tuple[int, str], tuple[Any, list[Any]]] = field(default_factory=dict)
     known: tuple[list[Any], set[str]] | None = None  # what was translated, and the names that it reads
 
     def add_dependencies(self, dependencies: Iterable[Dependency]) -> None:

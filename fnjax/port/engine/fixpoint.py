@@ -80,9 +80,8 @@ def solve_part(program: Program, functions: list[Class], part: frozenset[cst.CST
         if number and (not stale or number > 2 * iterations):
             break
         for routine in routines:
-            routine.begin_iteration(
-                known if number >= iterations else known.keys() - stale
-            )  # later they are joined, to reach a fixpoint
+            # Later they are joined, to reach a fixpoint.
+            routine.begin_iteration(known if number >= iterations else known.keys() - stale)
         for statement in stale:
             del known[statement]
         top_items = translate_top_items(program, functions, part, known)

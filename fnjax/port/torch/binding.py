@@ -93,12 +93,10 @@ class Bound:
             return False
         default = self._find_parameter(name).default
         value = self.read_literal(name)
-        return (
-            default is None
-            or value is MISSING
-            or type(value) is not type(known := read_literal_text(default))
-            or value != known
-        )
+        if default is None or value is MISSING:
+            return True
+        known = read_literal_text(default)
+        return type(value) is not type(known) or value != known
 
     def read_literal(self, name: str) -> Any:
         """Return the literal value of a parameter, its default where it is omitted; MISSING for other expressions."""

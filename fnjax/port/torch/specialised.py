@@ -17,7 +17,7 @@ import libcst as cst
 from fnjax._torch_ops.signature import MISSING
 from fnjax.port.torch.expressions import TemplateFiller, find_names, read_literal, unparse
 from fnjax.port.torch.support_text import MODULES, support
-from fnjax.port.tree.located import find_small_statement, list_nodes, replace_parts
+from fnjax.port.tree.located import collect_names, find_small_statement, list_nodes, replace_parts
 
 _BUILTINS = {"__builtins__": {f.__name__: f for f in (isinstance, bool, int, float, str, tuple, list)}}
 _SCOPES = (cst.Lambda, cst.GeneratorExp, cst.ListComp, cst.SetComp, cst.DictComp, cst.NamedExpr)
@@ -52,7 +52,8 @@ class _Port:
     def specialise(self, name: str) -> bool:
         """Fold the arguments of a function, and put it in the place of its calls; return whether anything changed."""
         others = [f for n, f in self.functions.items() if n != name]
-        nodes = [n for r in (*self.statements, *others) for n in list_nodes(r, cst.Name, cst.Call)]
+        reading = [r for r in (*self.statements, *others) if name in collect_names(r)]
+        nodes = [n for r in reading for n in list_nodes(r, cst.Name, cst.Call)]
         calls = [c for c in nodes if isinstance(c, cst.Call) and unparse(c.func) == name]
         used = sum(isinstance(n, cst.Name) and n.value == name for n in nodes)
         if not used:
@@ -104,8 +105,8 @@ class _Port:
 
     def _replace_calls(self, name: str, replace: Callable[[cst.Call], Any]) -> None:
         rewriter = _CallRewriter(name, replace)
-        self.statements = [rewriter.rewrite(s) if _reads(s, name) else s for s in self.statements]
-        calling = {n: f for n, f in self.functions.items() if n != name and _reads(f, name)}
+        self.statements = [rewriter.rewrite(s) if name in collect_names(s) else s for s in self.statements]
+        calling = {n: f for n, f in self.functions.items() if n != name and name in collect_names(f)}
         self.functions |= {n: _fold(rewriter.rewrite(f)) for n, f in calling.items()}
 
 
@@ -225,10 +226,6 @@ def _count_names(function: cst.FunctionDef) -> tuple[Counter[str], Counter[str]]
             case ast.Name(name) | ast.arg(name) | ast.FunctionDef(name):
                 bound[name] += 1
     return bound, read
-
-
-def _reads(node: cst.CSTNode, name: str) -> bool:
-    return any(n.value == name for n in list_nodes(node, cst.Name))
 
 
 def _identify(value: cst.BaseExpression) -> str:

@@ -88,9 +88,15 @@ def list_children(node: cst.CSTNode) -> tuple[cst.CSTNode, ...]:
     return tuple(reversed(found))
 
 
+@lru_cache(1 << 12)
+def collect_names(node: cst.CSTNode) -> frozenset[str]:
+    """Return all names in a node, those of attributes and keywords too."""
+    return frozenset(n.value for n in list_nodes(node, cst.Name))
+
+
 def forget_nodes() -> None:
     """Clear the caches of searched trees."""
-    for found in (_list_all, _list_of_kinds, list_children):
+    for found in (_list_all, _list_of_kinds, list_children, collect_names):
         found.cache_clear()
 
 
