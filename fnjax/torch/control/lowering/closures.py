@@ -59,7 +59,7 @@ class Closures:
             after = rest if may_leave(node, loop) else []
             yes_ends, no_ends = ends(node.body, kinds), ends(node.orelse, kinds)
             yes = self._block("yes", node.body, loop, after if no_ends and not yes_ends else ())
-            no = self._block("no", node.orelse, loop, after if yes_ends else ())
+            no = self._block("no", node.orelse, loop, after if yes_ends and not no_ends else ())
             return [self._if(load(GIVEN), yes, no), *([] if yes_ends or no_ends else self._guard(after, loop))]
 
         return self._define("branch", node, make, GIVEN)
@@ -123,7 +123,14 @@ class Closures:
     ) -> str | None:
         """Return the closure of a block and of the statements that follow it; None if both are empty."""
         after = self._block("rest", rest, loop) if rest else None
-        return self._define(kind, body[0], lambda: [*self.block(body, loop), *self._call(after)]) if body else after
+        if not body:
+            return after
+        leaves = any(may_leave(s, loop) for s in body)
+
+        def make() -> Block:
+            return [*self.block(body, loop), *(self._guard(rest, loop) if leaves else self._call(after))]
+
+        return self._define(kind, body[0], make)
 
     def _define(self, kind: str, node: ast.AST, make: Callable[[], Block], *args: str) -> str:
         """Return the name of a closure; it is made once for each kind and node."""
