@@ -1,10 +1,12 @@
 """Programs whose branches and loops depend on values are right or refused: written ones and random ones."""
 
 import jax
+import numpy as np
 import pytest
 
+from fnjax import torch
 from tests.torch.traced_check import FINE, check_cases, check_seed, read_cases
-from tests.torch.traced_programs import Generator, Views
+from tests.torch.traced_programs import Generator, Jumps, Views
 
 pytestmark = [pytest.mark.filterwarnings("ignore")]
 SECTIONS = sorted({name.partition("/")[0] for name in read_cases()})
@@ -28,6 +30,17 @@ def test_random_programs(seed, tmp_path):
     with jax.enable_x64(True):
         program, verdict = check_seed(Generator(seed), seed, tmp_path, ("jit",), pytorch=False)
     assert verdict.kind in FINE, f"{verdict}\n{program.text}"
+
+
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("seed", range(40))
+def test_random_jumps(seed, tmp_path):
+    """Jumps out of nested statements that tests of an array decide on are taken as outside of jit."""
+    file = tmp_path / "jumps.py"
+    file.write_text(Jumps(seed).make())
+    f = torch.load(file).f
+    points = jax.random.normal(jax.random.key(0), (40, 4))
+    np.testing.assert_array_equal(jax.jit(jax.vmap(f))(points), [f(x) for x in points], file.read_text())
 
 
 @pytest.mark.parity

@@ -248,6 +248,59 @@ class Views:
         return "\n".join(self.lines) + "\n"
 
 
+class Jumps:
+    """Generator of programs of a function `f(x)` that jumps out of nested statements, by tests of a tensor's items.
+
+    Args:
+        seed: the seed of its choices.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.random, self.left = random.Random(seed), 14
+
+    def test(self) -> str:
+        return f"x[{self.random.randrange(4)}] > {self.random.choice([-0.5, 0, 0.5])}"
+
+    def simple(self) -> list[str]:
+        return [f"a = (a * 3 + {self.random.randrange(9)}) % 1009"]
+
+    def block(self, depth: int, *, loop: bool) -> list[str]:
+        """Return statements; a third of the blocks end in a jump, after which a line may follow that is not reached."""
+        lines = [line for _ in range(self.random.randint(1, 2)) for line in self.statement(depth, loop=loop)]
+        if self.random.random() < 0.35:
+            value = self.random.randrange(9)
+            lines.append(self.random.choice([f"return a * 10 + {value}", *(["break", "continue"] if loop else [])]))
+            lines += self.simple() if self.random.random() < 0.1 else []
+        return lines
+
+    def statement(self, depth: int, *, loop: bool) -> list[str]:
+        """Return the lines of a statement."""
+        self.left -= 1
+        kind = self.random.choice(["simple", "if", "if", "if", "for", "while", "with", "try"])
+        if depth == 0 or self.left < 0 or kind == "simple":
+            return self.simple()
+        inner = lambda loop=loop: indent(self.block(depth - 1, loop=loop))
+        if kind == "if":
+            lines = [f"if {self.test()}:", *inner()]
+            while self.random.random() < 0.4:
+                lines += [f"elif {self.test()}:", *inner()]
+            return lines + (["else:", *inner()] if self.random.random() < 0.5 else [])
+        if kind == "with":
+            return ["with torch.no_grad():", *inner()]
+        if kind == "try":
+            return ["try:", *inner(), "finally:", *indent(self.simple())]
+        lines = [f"for i{depth} in range(2):", *inner(loop=True)]
+        if kind == "while":
+            head = [f"i{depth} = 0", f"while i{depth} < 2 and {self.test()}:", f"    i{depth} += 1"]
+            lines = [*head, *inner(loop=True)]
+        return lines + (["else:", *inner()] if self.random.random() < 0.3 else [])
+
+    def make(self) -> str:
+        """Return the program's text."""
+        body = [line for _ in range(3) for line in self.statement(3, loop=False)]
+        return "\n".join(["import torch", "def f(x):", *indent(["a = x.sum() * 0", *body, "return a * 10 + 9"])]) + "\n"
+
+
 def indent(lines: list[str]) -> list[str]:
     """Return lines one level deeper."""
     return [f"    {line}" for line in lines]
