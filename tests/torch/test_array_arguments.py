@@ -21,6 +21,8 @@ from fnjax.torch.loading import array_arguments
 
 FILE = '''
 import dataclasses
+import typing
+
 import torch
 
 def spread(x):
@@ -82,13 +84,40 @@ class Net(torch.nn.Module):
     def encode(self, x):
         return x.std()
 
+    def forward(self, x):
+        return x * self.scale.std()
+
+    @classmethod
+    def build(cls, x):
+        return cls()
+
 @dataclasses.dataclass
 class Batch:
     x: torch.Tensor
 
+    def compute(self):
+        return self.x.std()
+
 @dataclasses.dataclass(slots=True)
 class Slots:
     x: torch.Tensor
+
+class Pair(typing.NamedTuple):
+    x: torch.Tensor
+    y: torch.Tensor
+
+    def compute(self):
+        return self.x.std() + self.y.std()
+
+def note(log, x):
+    log.append(x)
+
+def note_and_return(log, x):
+    log.append(x)
+    return log
+
+def of_result(f, x):
+    return f(x).std()
 
 def of_batch(batch):
     return batch.x.std()
@@ -120,6 +149,7 @@ CASES = {
     "a closure": (lambda file, x: file.make(2.0)(x), 2 * std(X)),
     "super": (lambda file, x: file.Scaled(x).compute(x), std(X) ** 2),
     "a static method": (lambda file, x: file.Scaled.of_rows(x), std(X, 1)),
+    "a tuple with names": (lambda file, x: file.Pair(x, x).compute(), 2 * std(X)),
     "a method of a module": (lambda file, x: file.Net().encode(x), std(X)),
 }
 
@@ -176,7 +206,47 @@ def test_what_cannot_be_converted_is_refused(file):
         file.of_batch(file.Batch(jnp.asarray(X)))
     with pytest.raises(torch.NotSupported, match="a Slots with arrays"):
         file.of_batch(file.Slots(jnp.asarray(X)))
+    with pytest.raises(torch.NotSupported, match="a Batch with arrays"):
+        file.Batch(jnp.asarray(X)).compute()
+    net = file.Net()
+    net.scale = jnp.asarray(X)
+    with pytest.raises(torch.NotSupported, match="a Net with arrays"):
+        net(jnp.asarray(X))
     np.testing.assert_allclose(file.of_batch(file.Batch(torch.torch_view(X))).item(), std(X), rtol=1e-6)
+
+
+def test_lists_and_dicts_of_arguments(file):
+    """A list without arrays is the caller's own; changes of one with arrays are returned or refused."""
+    x = jnp.asarray(X)
+    log = []
+    file.note(log, x)
+    np.testing.assert_array_equal(torch.jax_view(log[0]), X)
+
+    def collect(x):
+        made = []
+        file.note(made, x)
+        return torch.jax_view(made)
+
+    np.testing.assert_array_equal(jax.jit(collect)(x)[0], X)
+    given = [x]
+    with pytest.raises(torch.NotSupported, match="a change by note of a list of arrays among its arguments"):
+        file.note(given, x)
+    assert len(file.note_and_return(given, x)) == 2
+    assert len(given) == 1
+
+
+def test_results_that_are_called(file):
+    """A function returns an object of the file as it is, also one that can be called."""
+    assert isinstance(file.Net.build(jnp.asarray(X)), file.Net)
+
+
+def test_functions_of_jax_in_files(file):
+    """A function of JAX would give a file its arrays: it is refused, and one of tensors is right."""
+    x = jnp.asarray(X)
+    for function in (jnp.sin, lambda t: 2 * jax.nn.relu(t)):
+        with pytest.raises(torch.NotSupported, match=r"a function of JAX on a tensor.*\n.*torch_view\(f\)"):
+            file.of_result(function, x)
+    np.testing.assert_allclose(file.of_result(torch.torch_view(jnp.sin), x), std(np.sin(X)), rtol=1e-5)
 
 
 def test_files_that_import_jax_have_arrays(tmp_path):

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 RUNTIME = "__fnjax_run__"
+ARRAYS = "__fnjax_arrays__"  # a builtin name of files that have no arrays of JAX
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 

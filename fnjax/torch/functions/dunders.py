@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +15,7 @@ import numpy as np
 
 from fnjax._torch_ops import TABLE, Absent, Operation, find_operation
 from fnjax._torch_ops.registry import KNOWN
+from fnjax._torch_ops.syntax.trees import ARRAYS
 from fnjax.torch.deferred.base import COMPARISONS, UNARY, Deferred
 from fnjax.torch.deferred.number import Number
 from fnjax.torch.deferred.selection import Selection, takes_selections
@@ -224,6 +227,25 @@ _OTHER_KINDS = (
     "cpu", "sparse", "sparse_csr", "quantized", "meta", "mps", "xpu", "xla", "ipu", "maia", "mtia", "vulkan", "nested",
     "mkldnn",
 )  # fmt: skip
+
+
+def _to_jax_array(self: Tensor) -> jax.Array:
+    """Return the array, for a function of JAX that is called with a tensor.
+
+    Raises:
+        NotSupported: a loaded file is running: it would get an array, whose methods mean something else.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if ARRAYS in frame.f_builtins:
+            raise NotSupported(
+                "a function of JAX on a tensor, which would give a loaded file an array",
+                "pass a function of tensors, fnjax.torch.torch_view(f), or get the array by fnjax.torch.jax_view(x)",
+            )
+        frame = frame.f_back
+    return self.array
+
+
 _PROTOCOLS: dict[str, Any] = {
     "__getattr__": _get_attribute,
     "__new__": lambda cls, *data, **_: construct(default_dtype(), *data),
@@ -234,7 +256,7 @@ _PROTOCOLS: dict[str, Any] = {
     "__triton_launch__": staticmethod(launch),
     "__len__": _find_length,
     "__iter__": _iterate,
-    "__jax_array__": lambda self: self.array,
+    "__jax_array__": _to_jax_array,
     "__array__": lambda self, *args, **kwargs: np.asarray(known_elements(self, "NumPy"), *args),
     "__array_wrap__": lambda self, array, *_: make(jnp.asarray(array)),
     "__array_priority__": 1000,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,6 +31,8 @@ from fnjax.torch.memory.tensor import Tensor, is_known
 from fnjax.torch.names.process_groups import as_group, exchanging
 from fnjax.torch.recording.journal import Journal, is_journaled
 from fnjax.torch.recording.storage import Storage
+
+_FUNCTIONS = (types.FunctionType, types.MethodType, types.BuiltinFunctionType, functools.partial)
 
 
 def torch_view(x: Any) -> Any:
@@ -59,7 +62,14 @@ def torch_view(x: Any) -> Any:
         array = jnp.asarray(leaf)
         return wrap_array(array, Kind(dtype_of(leaf), not is_known(array)))
 
-    return jax.tree.map(wrap, x, is_leaf=is_value)
+    return jax.tree.map(wrap, x, is_leaf=lambda y: is_value(y) or _is_kept(y))
+
+
+def _is_kept(x: Any) -> bool:
+    """Return whether a value is a list or dict without arrays, which a function may change."""
+    return issubclass(type(x), (list, dict)) and not any(
+        is_array(leaf) or is_torch_tensor(leaf) for leaf in jax.tree.leaves(x, is_leaf=is_value)
+    )
 
 
 def jax_view(x: Any) -> Any:
@@ -77,7 +87,7 @@ def jax_view(x: Any) -> Any:
         [0.5 0.5]
     """
     if callable(x) and not isinstance(x, (Tensor, Deferred)):
-        return _between(x, torch_view, jax_view)
+        return _on_arrays(x)
     return jax.tree.map(_leave, x, is_leaf=is_value)
 
 
@@ -94,22 +104,49 @@ def _leave(leaf: Any) -> Any:
     return leaf.array if isinstance(leaf, Tensor) else leaf
 
 
-def _between(
-    function: Callable[..., Any], enter: Callable[[Any], Any], leave: Callable[[Any], Any]
-) -> Callable[..., Any]:
+def _on_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         with exchanging(), _without_lost_writes(function, (args, kwargs)) as state:
-            given, named = enter((args, kwargs))
+            given, named = torch_view((args, kwargs))
             own = {id(leaf) for leaf in jax.tree.leaves((args, kwargs), is_leaf=is_node)}
             leaves = jax.tree.leaves((given, named), is_leaf=is_node)
             before = [(t, mark(t), t.layout) for t in leaves if issubclass(type(t), Tensor) and id(t) not in own]
+            callers = {id(c) for c in _iter_containers((args, kwargs))}
+            made = [(c, _list_items(c)) for c in _iter_containers((given, named)) if id(c) not in callers]
             run = functools.partial(function, *given, **named)
             found = run() if state is None else run_paths(run, state)
             _refuse_lost_arguments(function, before, found)
-            return leave(found)
+            _refuse_lost_items(function, made, found)
+            return jax_view(found) if isinstance(found, _FUNCTIONS) else jax.tree.map(_leave, found, is_leaf=is_value)
 
     return call
+
+
+def _iter_containers(x: Any) -> Iterator[list[Any] | dict[Any, Any]]:
+    """Yield the lists and dicts in an argument."""
+    if issubclass(type(x), (list, dict)):
+        yield x
+    if issubclass(type(x), (list, dict, tuple)):
+        for item in x.values() if issubclass(type(x), dict) else x:
+            yield from _iter_containers(item)
+
+
+def _list_items(x: list[Any] | dict[Any, Any]) -> list[Any]:
+    return [*x, *x.values()] if isinstance(x, dict) else [*x]
+
+
+def _refuse_lost_items(
+    function: Callable[..., Any], before: list[tuple[list[Any] | dict[Any, Any], list[Any]]], found: Any
+) -> None:
+    """Raise NotSupported if a function changed a list or dict of arrays, which it has as another one of tensors."""
+    returned = {id(c) for c in _iter_containers(found)}
+    for container, items in before:
+        now = _list_items(container)
+        if id(container) not in returned and (len(now) != len(items) or any(map(operator.is_not, now, items))):
+            name = getattr(function, "__name__", type(function).__name__)
+            what = f"a change by {name} of a {type(container).__name__} of arrays among its arguments"
+            raise NotSupported(f"{what}, which it does not return", "return it as well")
 
 
 def _refuse_lost_arguments(

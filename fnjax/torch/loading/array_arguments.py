@@ -20,8 +20,9 @@ from typing import Any
 
 import jax
 
-from fnjax._torch_ops.syntax.trees import delay, list_written, load, walk
+from fnjax._torch_ops.syntax.trees import ARRAYS, delay, list_written, load, walk
 from fnjax.torch._nn.module.parameter import Parameter
+from fnjax.torch.control.state.places import is_loaded
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.arrays import is_value, jax_view, torch_view
 from fnjax.torch.memory.tensor import Tensor
@@ -29,17 +30,15 @@ from fnjax.triton.launch import is_launching
 
 _LIBRARIES = {"jax", "jaxlib", "fnjax"}  # a file that imports one of them has arrays of its own
 _ARRAYS = (jax.Array, jax.core.Tracer)
-_RECEIVERS = {"self", "cls", "ctx"}
 _RETURNING_NONE = {"__init__", "__exit__", "__aexit__"}
-NAME = "__fnjax_arrays__"  # of this module among the builtins of loaded files
 _HEAP_TYPE = 1 << 9  # the flag of types that a program makes, Py_TPFLAGS_HEAPTYPE
 _known = {type(None), Tensor, Parameter}  # types whose values hold no arrays
 are_known = _known.issuperset
 list_types: Callable[[Sequence[Any]], Iterable[type]] = functools.partial(map, type)
 
 
-def convert_arguments(tree: ast.Module) -> None:
-    """Let the functions of a lowered file convert arrays that they are called with.
+def convert_arguments(tree: ast.Module) -> bool:
+    """Let the functions of a lowered file convert arrays that they are called with; return whether they do.
 
     Not those of a file that imports JAX or fnjax, nor those that Triton reads, whose decorators name it.
     """
@@ -49,8 +48,10 @@ def convert_arguments(tree: ast.Module) -> None:
             imported |= {a.name.partition(".")[0] for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             imported.add((node.module or "").partition(".")[0])
-    if not imported & _LIBRARIES:
-        _Functions().visit(tree)
+    if imported & _LIBRARIES:
+        return False
+    _Functions().visit(tree)
+    return True
 
 
 class _Functions(ast.NodeTransformer):
@@ -124,9 +125,8 @@ def _list_names(args: ast.arguments) -> list[str]:
 
 def _test(args: ast.arguments) -> ast.expr | None:
     """Return `not are_known(list_types(arguments)) and hold_arrays(*arguments)`; None without arguments."""
-    positional = [*args.posonlyargs, *args.args]
-    own = positional[1:] if positional and positional[0].arg in _RECEIVERS else positional
-    values: list[ast.expr] = [load(a.arg) for a in (*own, *args.kwonlyargs)]
+    own = [a for a in (*args.posonlyargs, *args.args, *args.kwonlyargs) if a.arg != "ctx"]
+    values: list[ast.expr] = [load(a.arg) for a in own]
     if args.vararg is not None:
         values.append(ast.Starred(load(args.vararg.arg), ast.Load()))
     if args.kwarg is not None:
@@ -139,7 +139,7 @@ def _test(args: ast.arguments) -> ast.expr | None:
 
 
 def _call(function: str, *args: ast.expr) -> ast.Call:
-    return ast.Call(ast.Attribute(load(NAME), function, ast.Load()), [*args], [])
+    return ast.Call(ast.Attribute(load(ARRAYS), function, ast.Load()), [*args], [])
 
 
 def _place(tree: Any, at: Any) -> Any:
@@ -161,7 +161,7 @@ def hold_arrays(*values: Any) -> bool:
         NotSupported: an attribute of a dataclass is an array.
     """
     caller = sys._getframe(1).f_back
-    is_inner = caller is not None and NAME in caller.f_builtins
+    is_inner = caller is not None and ARRAYS in caller.f_builtins
     waiting, seen = [*values], set[int]()
     while waiting:
         x = waiting.pop()
@@ -174,7 +174,7 @@ def hold_arrays(*values: Any) -> bool:
         if is_value(x) or jax.tree_util.all_leaves([x]):
             if not kind.__flags__ & _HEAP_TYPE:  # others may have to be deleted
                 _known.add(kind)
-            elif not is_inner and any("__dataclass_fields__" in vars(k) for k in kind.__mro__):
+            elif not is_inner and _holds_tensors(kind):
                 _refuse_arrays(x)
         elif not is_inner:
             is_builtin = issubclass(kind, (dict, list, tuple))
@@ -183,12 +183,20 @@ def hold_arrays(*values: Any) -> bool:
     return False
 
 
+def _holds_tensors(kind: type) -> bool:
+    """Return whether objects of a class hold tensors for loaded files: it is of one, a dataclass or a container."""
+    if issubclass(kind, (dict, list, tuple)) or any("__dataclass_fields__" in vars(k) for k in kind.__mro__):
+        return True
+    module = next((vars(k)["__module__"] for k in kind.__mro__ if "__module__" in vars(k)), None)
+    return isinstance(module, str) and is_loaded(vars(sys.modules.get(module, types)))
+
+
 def _refuse_arrays(x: Any) -> None:
     own = object.__getattribute__(x, "__dict__") if type(x).__dictoffset__ else {}
     if any(issubclass(type(value), _ARRAYS) for value in (*own.values(), *gc.get_referents(x))):
         raise NotSupported(
             f"a {type(x).__name__} with arrays of JAX as an argument of a function that takes tensors",
-            "make it of fnjax.torch.torch_view(array)",
+            "give it fnjax.torch.torch_view(array)",
         )
 
 

@@ -11,7 +11,7 @@ import types
 from collections.abc import Sequence
 from typing import Any
 
-from fnjax._torch_ops.syntax.trees import RUNTIME, list_written, walk
+from fnjax._torch_ops.syntax.trees import ARRAYS, RUNTIME, list_written, walk
 from fnjax.torch._autograd.function.ctx import FunctionCtx, list_sometimes
 from fnjax.torch.control import runtime
 from fnjax.torch.control.lowering.lowering import lower
@@ -54,12 +54,12 @@ def run(tree: ast.Module, space: dict[str, Any], root: Root) -> None:
     sys_modules.rewrite(tree)
     refusals.let_refusals_pass(tree)
     lower(tree)
-    array_arguments.convert_arguments(tree)
+    arrays = {ARRAYS: array_arguments} if array_arguments.convert_arguments(tree) else {}
     file = space["__file__"]
     statements = [n for n in ast.walk(tree) if isinstance(n, ast.stmt)]
     tries = [(s.lineno, s.end_lineno or 0) for s in statements if _catches_imports(s)]
     own = {"__import__": make_import(root, file, tries), "hasattr": _hasattr, "getattr": _getattr}
-    space["__builtins__"] = {**vars(builtins), **own, array_arguments.NAME: array_arguments}
+    space["__builtins__"] = {**vars(builtins), **own, **arrays}
     space[RUNTIME], space[refusals.RUNTIME] = runtime, refusals.RUN
     space[HANDLERS] = handlers
     space[sys_modules.NAME], space[NAME] = root.sys_modules.of, root.settings
