@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 RANDOM = "random, not compared"  # the message of an entry
@@ -36,6 +37,11 @@ class Entry:
     message: str = ""
     known: bool = False
     reference: str = "PyTorch"
+
+    @property
+    def distance(self) -> float:
+        """How far the sides are apart at the worst element; NaN without values."""
+        return math.nan if self.original is None or self.ported is None else abs(self.original - self.ported)
 
     def __str__(self) -> str:
         head = f"{'ok  ' if self.equal else 'note' if self.known else 'FAIL'} {self.mode:5} {self.what}"
