@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -22,6 +20,7 @@ from fnjax.triton.compiled import Compiled
 from fnjax.triton.containers import Container, is_array, iter_members, open_containers, results_of
 from fnjax.triton.debug.check import Check, names_of
 from fnjax.triton.debug.draw import Draw
+from fnjax.triton.host_code import launching, view
 from fnjax.triton.interpreter.carry import alike
 from fnjax.triton.interpreter.installed import translate
 from fnjax.triton.interpreter.interpreter import call, plain
@@ -51,36 +50,6 @@ OPTIONS = {
 }  # fmt: skip
 
 
-# How grid functions, heuristics and hooks see arguments: a function of one, and its inverse. fnjax.torch sets it.
-_view = ContextVar("_view", default=(lambda x: x, lambda x: x))
-_is_launching = ContextVar("_is_launching", default=False)
-
-
-def is_launching() -> bool:
-    """Return whether a kernel is being launched, so that a package's own autotuners get what the kernel gets."""
-    return _is_launching.get()
-
-
-@contextlib.contextmanager
-def viewing(show: Callable[[Any], Any], take: Callable[[Any], Any]) -> Iterator[None]:
-    """Let grid functions, heuristics and hooks of the launches in the block see `show(argument)`; `take` goes back."""
-    token = _view.set((show, take))
-    try:
-        yield
-    finally:
-        _view.reset(token)
-
-
-def view(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments by name as grid functions, heuristics and hooks see them."""
-    return {name: _view.get()[0](value) for name, value in given.items()}
-
-
-def taken(value: Any) -> Any:
-    """Return the argument that is seen as a value, after a hook may have written to it."""
-    return _view.get()[1](value)
-
-
 class Launcher:
     """Result of `kernel[grid]`: calling it launches the kernel."""
 
@@ -89,11 +58,8 @@ class Launcher:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """Launch the kernel and return what it stores."""
-        token = _is_launching.set(True)
-        try:
+        with launching():
             return self.kernel.run(*args, grid=self.grid, **named)
-        finally:
-            _is_launching.reset(token)
 
 
 class KernelInterface:

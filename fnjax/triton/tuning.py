@@ -9,7 +9,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from fnjax.triton.launch import Kernel, grid_of, taken, view
+from fnjax.triton.host_code import taken, view
+from fnjax.triton.launch import Kernel, grid_of
 from fnjax.triton.values import types
 from fnjax.triton.values.affine import Array
 from fnjax.triton.values.exceptions import KernelError

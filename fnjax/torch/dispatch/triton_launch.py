@@ -17,7 +17,7 @@ from fnjax.torch.recording.graph import Value, compute
 from fnjax.torch.recording.journal import note_launch
 from fnjax.torch.recording.storage import Storage
 from fnjax.triton.containers import iter_members
-from fnjax.triton.launch import viewing
+from fnjax.triton.host_code import viewing
 from fnjax.triton.tools.tensor_descriptor import TensorDescriptor
 
 

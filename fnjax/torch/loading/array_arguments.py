@@ -26,7 +26,7 @@ from fnjax.torch.control.state.places import is_loaded
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.arrays import is_value, jax_view, torch_view
 from fnjax.torch.memory.tensor import Tensor
-from fnjax.triton.launch import is_launching
+from fnjax.triton.host_code import is_launching
 
 _LIBRARIES = {"jax", "jaxlib", "fnjax"}  # a file that imports one of them has arrays of its own
 _ARRAYS = (jax.Array, jax.core.Tracer)
