@@ -299,7 +299,7 @@ def replace_text(path, pattern, new):
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_check_translates_what_has_changed(change, folder, monkeypatch):
-    """Where sources, options, version and ports are as they were, hashes tell; else the port is made and compared."""
+    """A check translates nothing where sources, options, version and ports are as they were; else it makes the port."""
     how, status, translated = CHANGES[change]
     if how is not None:
         how(folder)

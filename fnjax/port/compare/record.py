@@ -40,7 +40,7 @@ class Entry:
 
     @property
     def distance(self) -> float:
-        """How far the sides are apart at the worst element; NaN without values."""
+        """The distance of the sides at the worst element; NaN without values."""
         return math.nan if self.original is None or self.ported is None else abs(self.original - self.ported)
 
     def __str__(self) -> str:

@@ -20,8 +20,10 @@ from typing import Any
 
 import jax
 
+from fnjax._torch_ops.syntax.jumps import has
 from fnjax._torch_ops.syntax.trees import ARRAYS, delay, list_written, load, walk
 from fnjax.torch._nn.module.parameter import Parameter
+from fnjax.torch.control.lowering.lowering import is_of_triton
 from fnjax.torch.control.state.places import is_loaded
 from fnjax.torch.errors import NotSupported
 from fnjax.torch.interop.arrays import is_value, jax_view, torch_view
@@ -31,6 +33,7 @@ from fnjax.triton.host_code import is_launching
 _LIBRARIES = {"jax", "jaxlib", "fnjax"}  # a file that imports one of them has arrays of its own
 _ARRAYS = (jax.Array, jax.core.Tracer)
 _RETURNING_NONE = {"__init__", "__exit__", "__aexit__"}
+_SUSPENDING = (ast.Yield, ast.YieldFrom, ast.Await)  # of generators and coroutines
 _HEAP_TYPE = 1 << 9  # the flag of types that a program makes, Py_TPFLAGS_HEAPTYPE
 _known = {type(None), Tensor, Parameter}  # types whose values hold no arrays
 are_known = _known.issuperset
@@ -65,13 +68,13 @@ class _Functions(ast.NodeTransformer):
         self.bound = {"__class__"}
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if any("triton" in ast.unparse(d) for d in node.decorator_list):
+        if is_of_triton(node):
             return node
         test, again = self._visit_function(node, node.body)
         if test is None or node.name.startswith("__fnjax_"):  # of lowering
             return node
         then: ast.stmt = ast.Return(again)
-        if node.name in _RETURNING_NONE or isinstance(node, ast.AsyncFunctionDef) or _is_suspended(node.body):
+        if node.name in _RETURNING_NONE or isinstance(node, ast.AsyncFunctionDef) or has(node.body, _SUSPENDING):
             names = _list_names(node.args)
             targets = ast.Tuple([ast.Name(n, ast.Store()) for n in names], ast.Store())
             then = ast.Assign([targets], _call("torch_view", ast.Tuple([*map(load, names)], ast.Load())))
@@ -84,7 +87,7 @@ class _Functions(ast.NodeTransformer):
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
         test, again = self._visit_function(node, [node.body])
-        if test is not None and not _is_suspended([node.body]):
+        if test is not None and not has([node.body], _SUSPENDING):
             node.body = ast.copy_location(ast.IfExp(_place(test, node), _place(again, node), node.body), node)
         return node
 
@@ -110,11 +113,6 @@ def _reads_class(body: Iterable[ast.AST]) -> bool:
         and (_reads_class(ast.iter_child_nodes(n)) or (isinstance(n, ast.Name) and n.id in {"super", "__class__"}))
         for n in body
     )
-
-
-def _is_suspended(body: Sequence[ast.AST]) -> bool:
-    """Return whether statements of a function make it a generator or a coroutine."""
-    return any(isinstance(n, (ast.Yield, ast.YieldFrom, ast.Await)) for n in walk(body))
 
 
 def _list_names(args: ast.arguments) -> list[str]:
@@ -158,7 +156,7 @@ def hold_arrays(*values: Any) -> bool:
     define what `isinstance` and `getattr` ask it.
 
     Raises:
-        NotSupported: an attribute of a dataclass is an array.
+        NotSupported: an object of a loaded file, a dataclass or a list of another class holds an array.
     """
     caller = sys._getframe(1).f_back
     is_inner = caller is not None and ARRAYS in caller.f_builtins

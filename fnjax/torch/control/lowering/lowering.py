@@ -47,6 +47,11 @@ def lower(tree: ast.AST) -> ast.AST:
     return ast.fix_missing_locations(_Functions().visit(tree))
 
 
+def is_of_triton(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether the decorators of a function name Triton, whose interpreter reads its source."""
+    return any("triton" in ast.unparse(d) for d in node.decorator_list)
+
+
 class _Functions(ast.NodeTransformer):
     """Rewriter of function definitions, inner ones first."""
 
@@ -54,7 +59,7 @@ class _Functions(ast.NodeTransformer):
         self._names, self._is_lowered = Names(), False
 
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
-        if any("triton" in ast.unparse(d) for d in node.decorator_list):
+        if is_of_triton(node):
             return node
         is_lowered = not reads_frame(node.body)
         self._visit_scope(node, is_lowered=is_lowered)
